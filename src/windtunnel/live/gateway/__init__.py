@@ -1,6 +1,6 @@
-"""The gateway: an OpenAI-compatible proxy whose admission and routing are those of a simulation.
+"""The gateway: an OpenAI-compatible proxy with the same admission and routing as a simulation.
 
-`decisions.py` decides and does no I/O; `facts.py` has its inputs and outputs.
-`data_path/` moves bytes: `client_side.py` and `server_side.py` are its two ends, and `exchange.py`
-is one request between them. `program.py` starts, reloads and stops it all.
+`decisions.py` decides and does no I/O; `facts.py` defines its inputs and outputs. `data_path/`
+moves bytes: `client_side.py` and `server_side.py` are its two ends, and `exchange.py` handles one
+request between them. `program.py` starts, reloads and stops the gateway.
 """

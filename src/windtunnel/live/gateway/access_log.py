@@ -1,6 +1,5 @@
-"""The access log of a gateway: a line of JSON for each request, without prompts, keys or addresses
-of clients.
-"""
+"""The access log of a gateway: a line of JSON for each request, without prompts, keys or client
+addresses."""
 
 import contextlib
 from pathlib import Path
@@ -16,7 +15,7 @@ DELETE: Final = 127
 
 
 class AccessLog:
-    """Writes lines; a disk that is full costs lines, which are counted, and nothing else."""
+    """Writes the lines; when the disk is full, lines are lost and counted, nothing else."""
 
     def __init__(self, path: Path) -> None:
         self._path: Final = path
@@ -29,9 +28,9 @@ class AccessLog:
         return self._lines.lost
 
     def add(self, line: dict[str, Any]) -> None:
-        """A request that has ended; the time of its end comes first."""
+        """Logs a request that has ended; the time of its end comes first."""
         data = self._encode({"time": round(unix_s(), 3), **line})
-        if not data.isascii() or DELETE in data:  # JSON writes out all other control characters
+        if not data.isascii() or DELETE in data:  # JSON escapes all other control characters
             data = printable(data.decode()).encode()
         self._lines.add(data + b"\n")
 
@@ -39,7 +38,7 @@ class AccessLog:
         self._lines.flush()
 
     def reopen(self) -> None:
-        """A program that rotates logs has moved the file away: a new one is begun."""
+        """Opens the file anew, after a log rotation has moved it away."""
         self.flush()
         fresh = self._open()
         self.close()

@@ -17,7 +17,7 @@ from windtunnel.live.replay import AuditReport, LogLine, MadeLines, first_line, 
 
 
 def audit(path: Path) -> AuditReport:
-    """Replays a log; a file that is not one is an InputError."""
+    """Replays a log; raises InputError if the file is not one."""
     head = log_head(path)
     settings = GatewayFile.read(head.data["settings"])
     folder = Path(head.data.get("folder") or path.parent)
@@ -28,7 +28,7 @@ def audit(path: Path) -> AuditReport:
 
 
 def log_head(path: Path) -> LogLine:
-    """The first line of a log, with the settings and the seed of its gateway."""
+    """The first line of a log, with its gateway's settings and seed."""
     head = first_line(path)
     try:
         if head is not None and head.kind == STARTED:

@@ -1,18 +1,19 @@
-"""What each server behind a gateway has cached, by prefix."""
+"""The prefixes that each server behind a gateway has cached."""
 
 from typing import Final
 
 from windtunnel.workload.request import PrefixChain
 
 UNKNOWN_CACHE_TOKENS: Final = 500_000
-"""Prompt tokens that a server is taken to keep until it says how many blocks it has."""
+"""Prompt tokens that a server is assumed to keep until it reports its number of blocks."""
 
 
 class PrefixCaches:
-    """What servers have cached: as they tell it, or else what was sent to them.
+    """The cached prefixes of servers: as they report them, or else as inferred from what was sent
+    to them.
 
-    A server that tells nothing is taken to keep as many tokens as its KV cache holds, and to evict
-    the prefix that was used longest ago.
+    A server that reports nothing is assumed to keep as many tokens as its KV cache holds, and to
+    evict the least recently used prefix.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class PrefixCaches:
         self._most[server] = tokens
 
     def forget(self, server: int) -> None:
-        """The server has started anew: its cache is empty."""
+        """Clears a server's cache, because the server has restarted."""
         changes = self._changes[server]
         if changes is not None:
             for key in self._recent[server]:
@@ -44,14 +45,15 @@ class PrefixCaches:
         self._held[server] = 0
 
     def lost(self, server: int) -> None:
-        """The server cannot be reached; one that tells of its cache will say when it is empty."""
+        """Clears the cache of an unreachable server, unless it reports cache events and will itself
+        report being empty."""
         if not self._tells[server]:
             self.forget(server)
 
     def told(
         self, server: int, stored: list[tuple[int, int]], removed: list[int], *, cleared: bool
     ) -> None:
-        """The server says what has come and gone; from now on only that counts."""
+        """Applies reported changes; from then on only reports count for this server."""
         if cleared or not self._tells[server]:
             self.forget(server)
             self._tells[server] = True
@@ -88,7 +90,7 @@ class PrefixCaches:
             changes += (server, oldest, 0)
 
     def cached_tokens(self, server: int, prefix: PrefixChain | None) -> int:
-        """How many tokens of a prompt's start the server is taken to have."""
+        """The tokens of a prompt's prefix that the server is assumed to have cached."""
         found = 0
         if prefix is not None:
             recent = self._recent[server]

@@ -1,9 +1,9 @@
-"""Every decision of a gateway: facts and the time in, actions with reasons out, no I/O.
+"""All decisions of a gateway: facts and the time in, actions with reasons out, no I/O.
 
 The driver reports facts (a request arrived, a server failed, a scrape was read), then carries out
-what `take` gives until there is none. `next_s` says when `tick` is due. Facts and decisions can be
-recorded; the same facts, given again to a new object with the same settings, lead to the same
-decisions, which is what `windtunnel audit` checks.
+the actions that `take` returns until there are no more. `next_s` is when `tick` is due. Facts and
+decisions can be recorded; a new object with the same settings, given the same facts, makes the same
+decisions, which `windtunnel audit` verifies.
 """
 
 import math
@@ -69,7 +69,7 @@ SERVER_FAILED: Final = "server-failed"
 
 
 class LiveServer:
-    """A server as the decisions know it. Its number is never given to another."""
+    """A server as the decisions see it. Its number is never reused."""
 
     __slots__ = ("availability", "in_flight", "listed", "models", "name", "observed_s", "role")
 
@@ -79,18 +79,18 @@ class LiveServer:
         self.availability: Final = availability
         self.models: tuple[ModelCard, ...] = ()
         self.listed: frozenset[str] = frozenset()  # names of its models and adapters
-        self.observed_s = -math.inf  # when its load was last read
+        self.observed_s = -math.inf  # time of the last load report
         self.in_flight = 0
 
     @property
     def gone(self) -> bool:
-        """Whether it was drained, has no request, and no longer answers."""
+        """Whether it was drained, has no request in flight, and no longer answers."""
         state = self.availability
         return state.draining and not state.healthy and not self.in_flight
 
 
 class LiveRequest:
-    """A request from its arrival to its one end."""
+    """A request, from its arrival to its end."""
 
     __slots__ = ("among", "holder", "plane", "record", "state", "tried", "unplaced_s")
 
@@ -105,7 +105,8 @@ class LiveRequest:
 
 
 class ModelPlane:
-    """The control plane of one base model: admission and routing among the servers that have it."""
+    """The control plane of one base model: admission, and routing among the servers that serve
+    it."""
 
     def __init__(
         self, name: str, policies: Policies, pools: list[str], adapters: list[str]
@@ -131,13 +132,13 @@ class ModelPlane:
         self.driver: Final = GatewayDriver(gateway, self.signals)
 
     def join(self, slots: int) -> None:
-        """Numbers of servers count over all models."""
+        """Adds a server; server numbers are shared by all models."""
         self.signals.join(slots)
         self.caches.join()
 
 
 class GatewayCore:
-    """All models, servers and requests of one gateway."""
+    """The models, servers and requests of one gateway."""
 
     def __init__(self, policies: Policies, record: Record | None = None) -> None:
         self.policies: Final = policies
@@ -146,13 +147,13 @@ class GatewayCore:
         self.requests: Final[dict[int, LiveRequest]] = {}
         admission = policies.admission
         self.has_allowances: Final = bool(admission.budgets) or admission.policy == "token-bucket"
-        """Whether tenants are held to rates or shares at all."""
-        self.splits = False  # a server that only computes prompts has joined
+        """Whether any tenant is limited to a rate or a share."""
+        self.splits = False  # whether a server of role `prefill` has joined
         self.retries = 0
         self._record: Final = record
         self._pools: Final[list[str]] = []
         self._adapters: Final[list[str]] = []
-        self._names: Final[dict[str, tuple[ModelPlane, int]]] = {}  # by what clients call a model
+        self._names: Final[dict[str, tuple[ModelPlane, int]]] = {}  # by the name clients use
         self._budget: Final = RetryBudget(policies.retry_share)
         split = policies.split
         self._decider: Final = SplitDecider(split.decider, split.prefix_threshold)
@@ -162,7 +163,7 @@ class GatewayCore:
     # Servers.
 
     def join(self, name: str, slots: int, now_s: float, role: str = BOTH) -> int:
-        """A server that is not healthy yet; its number."""
+        """Adds a server, which is not healthy yet; returns its number."""
         subject = f"server/{len(self.servers)}"
         self._fact(now_s, JOINED, subject, name=name, slots=slots, role=role)
         policies = self.policies
@@ -175,7 +176,7 @@ class GatewayCore:
         return len(self.servers) - 1
 
     def healthy(self, server: int, models: Sequence[ModelCard], now_s: float) -> None:
-        """The server is ready, with these models; also told when its models have changed."""
+        """Marks a server ready, with these models; also called when its models have changed."""
         data: list[Plain] = [[card.name, card.parent] for card in models]
         self._fact(now_s, HEALTHY, f"server/{server}", models=data)
         one = self.servers[server]
@@ -196,7 +197,7 @@ class GatewayCore:
         self._reconsider(now_s)
 
     def drain(self, server: int, now_s: float) -> None:
-        """The server gets no more requests; those it has end as they would."""
+        """Sends the server no more requests; its requests in flight continue."""
         self._fact(now_s, DRAINING, f"server/{server}")
         self.servers[server].availability.draining = True
         self._reconsider(now_s)
@@ -209,7 +210,7 @@ class GatewayCore:
     def observe(
         self, server: int, load: tuple[int, int, float], adapters: Sequence[str], now_s: float
     ) -> None:
-        """What a scrape said: requests waiting and running, the share of KV blocks in use."""
+        """Records a scrape: requests waiting and running, and the share of KV blocks in use."""
         waiting, running, kv_used = load
         data: list[Plain] = [waiting, running, kv_used, list(adapters)]
         self._fact(now_s, OBSERVED, f"server/{server}", load=data)
@@ -220,7 +221,8 @@ class GatewayCore:
         self._take_load(server, waiting, running, kv_used, now_s)
 
     def unobserved(self, server: int, now_s: float) -> None:
-        """Its load cannot be read: it is taken to run what it was sent, as far as it has slots."""
+        """Estimates a server's load that cannot be read: it runs what it was sent, up to its
+        slots."""
         self._fact(now_s, UNOBSERVED, f"server/{server}")
         one = self.servers[server]
         running = min(one.in_flight, one.availability.slots)
@@ -237,7 +239,7 @@ class GatewayCore:
             self._obey(plane, now_s)
 
     def cache_size(self, server: int, tokens: int, now_s: float) -> None:
-        """How many tokens the KV cache of a server holds."""
+        """Sets the number of tokens that a server's KV cache holds."""
         self._fact(now_s, CACHE_SIZE, f"server/{server}", tokens=tokens)
         for plane in self._planes_of(server):
             plane.caches.set_capacity(server, tokens)
@@ -251,7 +253,7 @@ class GatewayCore:
         *,
         cleared: bool,
     ) -> None:
-        """Prefixes that a server says it has now, or has no longer."""
+        """Records the prefixes that a server reports as stored or removed."""
         if self._record is not None:
             kept: list[Plain] = [[key, end] for key, end in stored]
             gone: list[Plain] = [*removed]
@@ -261,7 +263,7 @@ class GatewayCore:
             plane.caches.told(server, stored, removed, cleared=cleared)
 
     def add_tenant(self, name: str, now_s: float) -> None:
-        """A tenant that the configuration did not name at the start."""
+        """Adds a tenant that the configuration did not have at the start."""
         self._fact(now_s, TENANT, "gateway", name=name)
         self.policies.tenants.append(name)
 
@@ -275,7 +277,7 @@ class GatewayCore:
         return self._names[model][0].name
 
     def models(self) -> list[ModelCard]:
-        """Those that clients can ask for now, each once, in order of name."""
+        """The models that clients can use now, each once, sorted by name."""
         found = {
             card.name: card
             for one in self.servers
@@ -285,7 +287,8 @@ class GatewayCore:
         return [found[name] for name in sorted(found)]
 
     def least_busy(self, among: Sequence[int] | None, now_s: float) -> int | None:
-        """The available server with the fewest requests, for what any of them can answer."""
+        """The available server with the fewest requests in flight, for requests that any server can
+        answer."""
         able = [
             (self.servers[number].in_flight, number)
             for number in (range(len(self.servers)) if among is None else among)
@@ -294,17 +297,17 @@ class GatewayCore:
         return min(able)[1] if able else None
 
     def queued(self, model: str) -> int:
-        """Requests that are queued for a model and its adapters."""
+        """Requests queued for a model and its adapters."""
         plane, _ = self._names[model]
         return plane.driver.gateway.queued + len(plane.unplaced)
 
     def allowances(self, model: str, tenant: int, now_s: float) -> list[Allowance]:
-        """What a tenant may still ask of a model."""
+        """What a tenant may still request from a model."""
         plane, _ = self._names[model]
         return plane.driver.gateway.allowances(tenant, plane.signals, now_s)
 
     def arrive(self, arrival: RequestArrival, now_s: float) -> None:
-        """A request for a model that `knows` has heard of."""
+        """Admits a new request, whose model must be known (`knows`)."""
         if self._record is not None:
             data = arrival_data(arrival)
             self._record(now_s, ARRIVED, f"request/{arrival.id}", "", data)
@@ -336,9 +339,10 @@ class GatewayCore:
         self._obey(plane, now_s)
 
     def answered(self, request: int, now_s: float, *, good: bool) -> None:
-        """The server has begun to answer: from now on the request is never sent elsewhere.
+        """Records that the server has begun to answer: the request is not retried elsewhere after
+        this.
 
-        `good`: what it says is not a fault of its own.
+        `good`: the response is not a server fault.
         """
         if self._record is not None:
             self._record(now_s, ANSWERED, f"request/{request}", "", {"good": good})
@@ -352,9 +356,9 @@ class GatewayCore:
             self._reconsider(now_s)
 
     def failed(self, request: int, reason: str, now_s: float, *, again: bool, faulty: bool) -> None:
-        """The server gave no answer, or one that another server may do better.
+        """Records that the server did not answer, or that another server may do better.
 
-        `again`: the request may be repeated; `faulty`: this counts against the server.
+        `again`: the request may be retried; `faulty`: the failure counts against the server.
         """
         self._fact(now_s, FAILED, f"request/{request}", reason, again=again, faulty=faulty)
         one = self.requests[request]
@@ -373,7 +377,7 @@ class GatewayCore:
         self._obey(one.plane, now_s)
 
     def prefilled(self, request: int, now_s: float, *, good: bool) -> None:
-        """The server that was to compute the prompt has done so, or failed to."""
+        """Records that the prefill server has computed the prompt, or failed to."""
         self._fact(now_s, PREFILLED, f"request/{request}", good=good)
         one = self.requests[request]
         breaker = self.servers[one.record.prefill_server].availability.breaker
@@ -388,9 +392,10 @@ class GatewayCore:
     def ended(
         self, request: int, outcome: str, now_s: float, ttft_s: float = -1.0, tpot_s: float = 0.0
     ) -> None:
-        """The request is over: completed, or its client left, or its answer was cut off.
+        """Records the end of a request: completed, abandoned by its client, or cut off.
 
-        A time to first token below 0: it had none. Nothing happens for a request that was refused.
+        A time to first token below 0 means that there was no token. Does nothing for a refused
+        request.
         """
         one = self.requests.pop(request, None)
         if one is None:
@@ -417,7 +422,7 @@ class GatewayCore:
 
     @property
     def next_s(self) -> float:
-        """When `tick` is due for requests; for servers, `server_next_s` says it."""
+        """When `tick` is due for requests; `server_next_s` gives it for servers."""
         soonest = math.inf
         for plane in self.planes.values():
             soonest = min(soonest, plane.driver.next_s)
@@ -427,7 +432,7 @@ class GatewayCore:
         return soonest
 
     def server_next_s(self, now_s: float) -> float:
-        """When a server may become available by time alone."""
+        """When a server may become available through the passage of time alone."""
         times = [one.availability.next_s(now_s) for one in self.servers]
         return min(times, default=math.inf)
 
@@ -446,7 +451,7 @@ class GatewayCore:
             self._obey(plane, now_s)
 
     def take(self) -> GatewayAction | None:
-        """The next action to carry out; None: there is no more for now."""
+        """The next action to carry out; None if there are no more for now."""
         if self._taken < len(self._actions):
             action = self._actions[self._taken]
             self._taken += 1
@@ -456,7 +461,7 @@ class GatewayCore:
         return None
 
     def check(self) -> str | None:
-        """What is wrong with the books once every action was taken; None when all is well."""
+        """An inconsistency in the counters once every action was taken; None if there is none."""
         sent = [0] * len(self.servers)
         for one in self.requests.values():
             if one.state == SENT:
@@ -472,10 +477,10 @@ class GatewayCore:
                 return f"{plane.name}: {fault}"
         return None
 
-    # What follows from facts.
+    # Consequences of facts.
 
     def _know(self, models: Sequence[ModelCard]) -> None:
-        """Planes for new base models, and names of new adapters."""
+        """Adds planes for new base models, and the names of new adapters."""
         for card in models:
             base = card.parent or card.name
             if base not in self.planes:
@@ -493,7 +498,7 @@ class GatewayCore:
         return [self.planes[base] for base in bases]
 
     def _reconsider(self, now_s: float) -> None:
-        """Servers have come, gone, or may be tried again: candidates follow."""
+        """Updates the candidates after servers have come, gone, or may be tried again."""
         for plane in self.planes.values():
             both = [
                 number
@@ -524,7 +529,7 @@ class GatewayCore:
         return any((card.parent or card.name) == plane.name for card in one.models)
 
     def _least_bad(self, plane: ModelPlane) -> list[int]:
-        """With every breaker open, the server that would be tried first is tried now."""
+        """If every breaker is open: the server whose open time ends first, to be tried now."""
         found = [
             (one.availability.breaker.until_s, number)
             for number, one in enumerate(self.servers)
@@ -571,7 +576,8 @@ class GatewayCore:
             self._act(STOP, number, int(one.record.server), reason, decision.seen, decision.limit)
 
     def _place(self, one: LiveRequest, now_s: float) -> None:
-        """Sends an admitted request to a server that it was not sent to before, if there is one."""
+        """Sends an admitted request to a server, if possible to one that it was not sent to
+        before."""
         plane, record = one.plane, one.record
         choice: Routed | NoServer
         if not one.tried and one.holder < 0 and not one.among and record.adapter < 0:
@@ -605,7 +611,7 @@ class GatewayCore:
             self._reconsider(now_s)
 
     def _choose_among(self, one: LiveRequest, now_s: float) -> Routed | NoServer:
-        """For a request that not every candidate may have, or that one should have."""
+        """Routes a request that not every candidate may take, or that prefers one server."""
         router, candidates = one.plane.router, one.plane.candidates
         allowed = [n for n in candidates if n in one.among] if one.among else candidates
         if not allowed:
@@ -624,7 +630,8 @@ class GatewayCore:
         return choice
 
     def _split(self, one: LiveRequest, now_s: float) -> int:
-        """The server that computes the prompt for the one that was chosen; -1: that one itself."""
+        """The server that computes the prompt for the chosen server; -1 if that server does it
+        itself."""
         plane, record = one.plane, one.record
         if not plane.prefillers:
             return -1
@@ -667,7 +674,7 @@ class GatewayCore:
     def _refuse(
         self, one: LiveRequest, reason: str, seen: float, limit: float, now_s: float
     ) -> None:
-        """An admitted request that no server will answer."""
+        """Refuses an admitted request that no server will answer."""
         number = int(one.record.id)
         del self.requests[number]
         self._decided(now_s, vocabulary.REJECTED, number, reason, seen=seen, limit=limit)

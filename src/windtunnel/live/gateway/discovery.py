@@ -1,4 +1,5 @@
-"""Where servers are, all watched: a file, a DNS name, pods of a Service or of an InferencePool."""
+"""Discovery of servers from watched sources: a file, DNS names, the pods of a Service or
+InferencePool."""
 
 import asyncio
 import functools
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 MOST_LISTED: Final = 4096
 LARGEST_LIST: Final = 1 << 20
 FileStamp = tuple[int, int, int] | None
-"""What differs once a file was written or replaced; None: there is no file."""
+"""Changes when a file is written or replaced; None if there is no file."""
 FILE_EVERY_S: Final = 0.2
 
 _log = logging.getLogger("windtunnel.gateway")
 
 
 def read_list(path: str, fault_of: Callable[[str], str]) -> list[str]:
-    """The addresses in a file, one on each line; `#` starts a comment."""
+    """The addresses in a file, one per line; `#` starts a comment."""
     try:
         data = read_bounded(Path(path), LARGEST_LIST, subject="the list of servers")
         lines = data.decode("utf-8").splitlines()
@@ -46,7 +47,7 @@ def read_list(path: str, fault_of: Callable[[str], str]) -> list[str]:
 
 
 async def resolve(entry: DnsEntry) -> list[str]:
-    """The addresses of a name now, in order; an OSError where it cannot be resolved."""
+    """The current addresses of a name, sorted; raises OSError if it cannot be resolved."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(entry.name, entry.port, type=socket.SOCK_STREAM)
     hosts = sorted({str(address[0]) for *_, address in found})
@@ -59,7 +60,7 @@ async def resolve(entry: DnsEntry) -> list[str]:
 
 
 class Discovery:
-    """Lists of servers that change while the gateway runs, the last that could be read of each."""
+    """Lists of servers that change while the gateway runs; each keeps its last readable state."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Discovery:
             self._lists[self._path] = _plain(read_list(self._path, self._fault_of))
 
     def servers(self) -> dict[str, ServerEntry]:
-        """All of them by address; of one that is found twice the first counts."""
+        """All servers by address; if an address is found twice, the first entry counts."""
         found: dict[str, ServerEntry] = {}
         for entries in self._lists.values():
             for entry in entries:
@@ -93,7 +94,7 @@ class Discovery:
         return found
 
     def watches(self) -> list[Coroutine[None, None, None]]:
-        """All that run until they are cancelled."""
+        """The watching coroutines, which run until cancelled."""
         found = [self._watch_name(number) for number in range(len(self._names))]
         if self._path is not None:
             found.append(self._watch_file(self._path))
@@ -107,9 +108,8 @@ class Discovery:
             self._changed()
 
     async def _watch_file(self, path: str) -> None:
-        """Reads the file again whenever it has changed, and is still the same one look later: it
-        may be half written. One that cannot be read changes nothing.
-        """
+        """Reads the file again once it has changed and then stayed the same for one interval, since
+        it may be half written. A file that cannot be read changes nothing."""
         taken = seen = self._stamp
         while True:
             await asyncio.sleep(FILE_EVERY_S)
@@ -123,7 +123,7 @@ class Discovery:
                 _log.error("%s", error)
 
     async def _watch_name(self, number: int) -> None:
-        """Resolves a name again and again; a failure changes nothing."""
+        """Resolves a name periodically; a failure changes nothing."""
         entry = self._names[number]
         while True:
             try:

@@ -1,7 +1,7 @@
-"""Servers behind a Service of Kubernetes: its EndpointSlices, watched.
+"""Servers of a Kubernetes Service, from its watched EndpointSlices.
 
-An endpoint is a server while it is ready and not terminating. One that terminates, fails its
-readiness probe or is gone leaves the list, and so is drained like any server that does.
+An endpoint is a server while it is ready and not terminating. An endpoint that terminates, fails
+its readiness probe or disappears leaves the list and is drained, like any server that does.
 """
 
 import asyncio
@@ -25,20 +25,21 @@ FAMILIES: Final = ("IPv4", "IPv6")
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """What is not said is as the API has it: ready unless false, terminating only if true."""
+    """Conditions of an endpoint; the API's defaults apply: ready unless false, terminating only if
+    true."""
 
     ready: bool | None = None
     terminating: bool | None = None
 
 
 class PodReference(msgspec.Struct, frozen=True):
-    """The pod of an endpoint."""
+    """The pod behind an endpoint."""
 
     uid: str = ""
 
 
 class SliceEndpoint(msgspec.Struct, frozen=True, rename="camel"):
-    """An address of a Service; of several only the first counts."""
+    """An endpoint of a Service; only the first of its addresses is used."""
 
     addresses: list[str] = []
     conditions: Conditions = Conditions()
@@ -50,7 +51,7 @@ class SliceEndpoint(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EndpointPort(msgspec.Struct, frozen=True):
-    """A port of all endpoints of a slice, as pods have it."""
+    """A port of all endpoints in a slice, as pods declare it."""
 
     name: str | None = None
     port: int | None = None
@@ -58,7 +59,7 @@ class EndpointPort(msgspec.Struct, frozen=True):
 
 
 class EndpointSlice(Object, frozen=True, rename="camel", kw_only=True):
-    """Some of the endpoints of a Service."""
+    """Some of a Service's endpoints."""
 
     address_type: str = "IPv4"
     endpoints: list[SliceEndpoint] | None = None
@@ -70,7 +71,7 @@ def servers_in(
     port: int | str | None,
     fault_of: Callable[[str, int], str],
 ) -> FoundServers:
-    """Each pod once, though several slices may list it, by IPv4 where it has both families."""
+    """Each pod once, even if several slices list it; by IPv4 if it has both families."""
     found: dict[str, str] = {}  # by pod
     faults: dict[str, None] = {}
     in_order = sorted(slices, key=lambda one: (one.address_type, one.metadata.key))
@@ -95,7 +96,7 @@ def servers_in(
 
 
 def _port_of(one: EndpointSlice, port: int | str | None) -> int | str:
-    """The number of the port, or what is wrong."""
+    """The port number, or what is wrong."""
     if isinstance(port, int):
         return port
     numbers = {
@@ -112,7 +113,7 @@ def _port_of(one: EndpointSlice, port: int | str | None) -> int | str:
 
 
 async def watch_service(source: KubernetesSource, client: Client) -> None:
-    """Until it is cancelled."""
+    """Watches a Service until cancelled."""
     selection = ObjectSelection(source.namespace, f"{SERVICE_LABEL}={source.name}")
     reflector = Reflector(client, ENDPOINT_SLICES, EndpointSlice, selection)
     source.follow(reflector)

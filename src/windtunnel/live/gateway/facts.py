@@ -1,4 +1,4 @@
-"""Inputs and outputs of the decisions of a gateway: facts, settings, actions."""
+"""The inputs and outputs of a gateway's decisions: facts, settings and actions."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,10 +38,10 @@ DECODE: Final = "decode"
 
 
 class GatewayAction:
-    """What the driver has to do about a request, and why.
+    """What the driver must do with a request, and why.
 
-    SEND: to `server`, after `prefill` has computed the prompt, if that is not -1. REFUSE: it gets
-    no answer but `reason`. STOP: it was sent, and has to end.
+    SEND: send it to `server`, after `prefill` has computed the prompt if that is not -1. REFUSE:
+    answer it with an error that gives `reason`. STOP: end a request that was sent.
     """
 
     __slots__ = ("kind", "limit", "prefill", "reason", "request", "seen", "server")
@@ -59,10 +59,11 @@ class GatewayAction:
 
 
 class RequestArrival:
-    """What is known of a request when it arrives. Names are numbers in the lists of `Names`.
+    """What is known of a request at its arrival. Tenants and classes are indices into the lists of
+    `Policies`.
 
-    `holder`: the server that has what the request refers to, preferred to any other; `among`: the
-    only servers that may have it, or empty for all.
+    `holder`: the server that has the state that the request refers to, preferred to any other;
+    `among`: the only servers that may take it, or empty for all.
     """
 
     __slots__ = (
@@ -101,18 +102,18 @@ class ClassOfService(NamedTuple):
     name: str
     priority: int
     ttft_s: float
-    """Longest time to the first token; infinity: no target."""
+    """Target for the time to first token; infinity if there is none."""
 
 
 class ModelCard(NamedTuple):
-    """A model of a server; an adapter has the base model that it belongs to as `parent`."""
+    """A model of a server; an adapter's `parent` is its base model."""
 
     name: str
     parent: str = ""
 
 
 class Policies(NamedTuple):
-    """What the decisions follow."""
+    """The settings that decisions follow."""
 
     router: RouterSettings
     admission: GatewaySettings
@@ -122,10 +123,10 @@ class Policies(NamedTuple):
     breaker: BreakerLimits
     ramp_s: float
     attempts: int
-    """Servers that a request is sent to at most, one after another."""
+    """Servers that a request is sent to in sequence, at most."""
     retry_share: float
     unplaced_ttl_s: float
-    """How long a request waits for any server at all."""
+    """How long a request waits while no server is available."""
     folder: Path
     seed: int
 

@@ -1,10 +1,9 @@
-"""Cuts a stretch out of a gateway's event log and trace, as a folder that replays by itself.
+"""Cuts an interval out of a gateway's event log and trace, as a self-contained folder for replay.
 
-The log keeps every fact from the gateway's start on, since decisions depend on what was before
-them, and the decisions of the stretch: `windtunnel audit` makes them again. The trace has the
-requests of the stretch, and the scenario simulates them. Neither has prompts, which the gateway
-never writes; of its settings, those that decisions follow are kept, and nothing of keys, files or
-addresses to listen on.
+The log keeps every fact since the gateway's start, because decisions depend on what preceded them,
+and the decisions of the interval, which `windtunnel audit` reproduces. The trace has the requests
+of the interval, and the scenario simulates them. Neither contains prompts, which the gateway never
+writes. Only the settings that decisions follow are kept: no keys, files or listening addresses.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,34 +34,34 @@ REMOVED_KEY: Final = "REMOVED"
 BLOCK_TOKENS: Final = 16
 UNKNOWN_STEP_S: Final = 0.02
 FAST_SHARE: Final = 4
-"""The fastest quarter of first tokens was not queued: their time is prefill."""
+"""The fastest quarter of requests are assumed not to have queued: their TTFT is prefill time."""
 
 
 class LogStretch(NamedTuple):
-    """A stretch of a log, in seconds since the gateway's start."""
+    """An interval of a log, in seconds since the gateway's start."""
 
     from_s: float
     to_s: float
 
 
 class CutLog(NamedTuple):
-    """What a log has of a stretch."""
+    """What a log contains for an interval."""
 
     lines: int
     decisions: int
     arrived: int
     roles: dict[str, int]
-    """Servers that had joined by its end, by what they are for."""
+    """Servers that had joined by its end, by role."""
     slots: int
     """Requests that the largest of them runs at once."""
     cache_tokens: int
-    """Of the KV cache of one of them; 0: none has said."""
+    """The KV cache capacity of one of them; 0 if none has reported it."""
     requests: dict[str, float]
-    """By id: when each request arrived that the stretch has any of."""
+    """Arrival times, by id, of all requests with any part in the interval."""
 
 
 def stretch_of(log: Path, begin: str | None, end: str | None) -> LogStretch:
-    """The stretch between two times: `1h30m` after the start, or `2026-11-16T10:00:00Z`."""
+    """The interval between two times, such as `1h30m` after the start or `2026-11-16T10:00:00Z`."""
     started_s = log_head(log).data.get("started")
     from_s = 0.0 if begin is None else _time(begin, "--from", started_s)
     to_s = float("inf") if end is None else _time(end, "--to", started_s)
@@ -93,7 +92,7 @@ def _time(text: str, option: str, started_s: Any) -> float:
 
 
 def trace_of(head: LogLine) -> Path:
-    """The folder that the gateway of a log writes its trace into."""
+    """The folder of the trace that a log's gateway writes."""
     settings = GatewayFile.read(head.data["settings"])
     if settings.live.trace is None:
         what = "the gateway writes no trace"
@@ -102,7 +101,8 @@ def trace_of(head: LogLine) -> Path:
 
 
 def cut_log(log: Path, stretch: LogStretch, out: Path) -> CutLog:
-    """Writes what an audit of the stretch needs; a stretch without requests is an InputError."""
+    """Writes the part of a log that an audit of the interval needs; raises InputError if no request
+    arrived in it."""
     head = log_head(log)
     kept = {"settings": policies_only(head.data["settings"]), "seed": head.data["seed"]}
     if "objectives" in head.data:
@@ -136,7 +136,7 @@ def cut_log(log: Path, stretch: LogStretch, out: Path) -> CutLog:
 
 
 def _whole_lines(log: Path) -> Iterator[tuple[LogLine, bytes]]:
-    """All lines after the head; the last of a gateway that was killed may be incomplete."""
+    """All lines after the first; the last line of a gateway that was killed may be incomplete."""
     lines = lines_of(log)
     next(lines, None)
     for number, raw in lines:
@@ -161,7 +161,7 @@ def _count(line: LogLine, found: dict[str, int], roles: dict[str, int], *, insid
 
 
 def _follow(line: LogLine, requests: dict[str, float], from_s: float) -> None:
-    """Keeps the requests that were not over when the stretch began, and all that came later."""
+    """Keeps the requests that had not ended when the interval began, and all later ones."""
     about = line.subject.partition("/")[2]
     if line.kind == facts.ARRIVED:
         requests[about] = line.time
@@ -170,7 +170,8 @@ def _follow(line: LogLine, requests: dict[str, float], from_s: float) -> None:
 
 
 def policies_only(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a gateway's configuration what decisions follow; keys stand for tenants, by order."""
+    """The part of a gateway's configuration that decisions follow; client keys are replaced, in
+    order, by their tenants."""
     kept = {name: settings[name] for name in ("slo", "serving") if name in settings}
     live = settings.get("live") or {}
     chosen = {name: live[name] for name in KEPT_LIVE if name in live}
@@ -193,15 +194,15 @@ KEPT_ROW: Final = (
     *("arrived", "prompt_tokens", "output_tokens", "id", "tenant", "slo", "model", "session"),
     *("prefix_keys", "prefix_ends", "ttft", "e2e", "outcome", "server", "cached_tokens"),
 )
-"""What a row of a trace is known to hold; anything else is left out."""
+"""The fields of a trace row that are kept; all others are dropped."""
 
 
 def cut_trace(
     rows: Iterator[GatewayRow], requests: Mapping[str, float], out: Path
 ) -> list[dict[str, Any]]:
-    """Writes the rows of some requests of the log; times count from the first of them.
+    """Writes the trace rows of these requests; times count from the first of them.
 
-    Rows of an earlier start of the gateway, with the same ids, arrived at other times.
+    Rows from an earlier start of the gateway may have the same ids, but arrived at other times.
     """
     found: list[dict[str, Any]] = []
     for one in rows:
@@ -224,9 +225,9 @@ def cut_trace(
 def scenario_of(
     settings: Mapping[str, Any], cut: CutLog, rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Plain]:
-    """A scenario of the stretch: the gateway's policies, and servers with the times of the trace.
+    """A scenario of the interval: the gateway's policies, and servers with the trace's timing.
 
-    Step times are those of the trace as a whole, a stand-in for a model and an accelerator.
+    Step times are those of the trace as a whole, in place of a model and an accelerator.
     """
     serving = dict(settings.get("serving") or {})
     per_token = [

@@ -1,8 +1,8 @@
-"""Servers of an InferencePool of Kubernetes: the pods that its selector matches, watched.
+"""Servers of a Kubernetes InferencePool, from the watched pods that its selector matches.
 
 A pod is a server at each of the pool's target ports while it is ready and not terminating. A
-changed selector or port counts at once. A pool that is gone, or whose selector matches everything,
-is logged, and its last selector and ports stay in force.
+changed selector or port takes effect at once. If the pool is deleted, or its selector matches
+everything, this is logged, and the last selector and ports stay in force.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ class PodSelector(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PoolSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What is read of a pool: newer versions of the kind may have more."""
+    """The fields that are read from a pool; newer API versions may have more."""
 
     selector: PodSelector = PodSelector()
     target_ports: list[TargetPort] | None = None
 
     @property
     def labels(self) -> str:
-        """As a label selector of the API."""
+        """The label selector as a query of the API."""
         return ",".join(f"{key}={value}" for key, value in sorted(self.matched.items()))
 
     @property
@@ -67,7 +67,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ServingPod(Object, frozen=True, rename="camel", kw_only=True):
-    """What is read of a pod."""
+    """The fields that are read from a pod."""
 
     status: PodStatus = PodStatus()
 
@@ -81,7 +81,7 @@ class ServingPod(Object, frozen=True, rename="camel", kw_only=True):
 
 
 def pool_fault(pool: InferencePool | None) -> str:
-    """Why a pool cannot be followed; empty: it can."""
+    """Why a pool cannot be followed; empty if it can."""
     if pool is None:
         return "it does not exist"
     if not pool.spec.matched:
@@ -92,7 +92,7 @@ def pool_fault(pool: InferencePool | None) -> str:
 def servers_of(
     pods: Iterable[ServingPod], ports: Iterable[int], fault_of: Callable[[str, int], str]
 ) -> FoundServers:
-    """Each port of each pod that takes requests."""
+    """The servers at every port of each pod that takes requests."""
     urls, faults = [], []
     places = [(pod.status.pod_ip, port) for pod in pods if pod.takes_requests for port in ports]
     for address, port in sorted(places):
@@ -105,7 +105,7 @@ def servers_of(
 
 
 async def watch_pool(source: KubernetesSource, client: Client) -> None:
-    """Until it is cancelled."""
+    """Watches an InferencePool until cancelled."""
     space, name = source.namespace, source.name
     selection = ObjectSelection(space, fields=f"metadata.name={name}")
     pools = Reflector(client, INFERENCE_POOLS, InferencePool, selection)

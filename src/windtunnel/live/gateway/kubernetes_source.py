@@ -1,7 +1,7 @@
-"""Servers listed by Kubernetes, and the warnings while they cannot be read.
+"""Servers listed by Kubernetes, and warnings while they cannot be read.
 
-While the API server cannot be read, the last list stays, and health checks find the servers that
-have gone meanwhile.
+While the API server cannot be read, the last list stays in force, and health checks detect servers
+that have gone.
 """
 
 import asyncio
@@ -18,23 +18,23 @@ from windtunnel.live.kubernetes.resources import Resource
 MOST_ENDPOINTS: Final = 4096
 MOST_FAULTS: Final = 16
 LOOK_S: Final = 1.0
-"""How often it is looked whether the API server still answers."""
+"""How often to check whether the API server still answers."""
 SETTLED_LOOKS: Final = 60
-"""An API server that has just come back refuses everything for some seconds, and is asked again
-within half a minute: that alone is not said."""
+"""Checks before another kind of failure is logged: an API server that has just returned refuses
+everything for some seconds and is read again within half a minute."""
 
 _log = logging.getLogger("windtunnel.gateway")
 
 
 class FoundServers(NamedTuple):
-    """The servers that a list has, and sentences about what was left out."""
+    """The servers in a list, and messages about what was left out."""
 
     urls: list[str]
     faults: list[str]
 
 
 def found_of(urls: Iterable[str], faults: Iterable[str]) -> FoundServers:
-    """Each once, in order, within the limits."""
+    """The servers without duplicates, sorted, within the limits."""
     ordered, said = sorted(set(urls)), list(dict.fromkeys(faults))
     if len(ordered) > MOST_ENDPOINTS:
         said.append(f"of {len(ordered)} endpoints only {MOST_ENDPOINTS} are used")
@@ -42,7 +42,7 @@ def found_of(urls: Iterable[str], faults: Iterable[str]) -> FoundServers:
 
 
 def pod_url(address: str, port: int) -> str:
-    """Empty where it is not an IP address."""
+    """The URL of a pod; empty if the address is not an IP address."""
     try:
         version = ipaddress.ip_address(address).version
     except ValueError:
@@ -51,7 +51,7 @@ def pod_url(address: str, port: int) -> str:
 
 
 class KubernetesSource:
-    """One entry of `live.servers_kubernetes`: its servers as the API server last had them."""
+    """One entry of `live.servers_kubernetes`: its servers as last read from the API server."""
 
     def __init__(
         self,
@@ -70,20 +70,20 @@ class KubernetesSource:
         self._look: Final = asyncio.Event()
         self._urls: list[str] | None = None
         self._faults: list[str] = []
-        self._failing: tuple[str, bool] | None = None  # the kind, and whether it is refused
-        self._changing = 0  # looks for which it failed in another way
+        self._failing: tuple[str, bool] | None = None  # the kind, and whether access is denied
+        self._changing = 0  # checks in a row with another failure
 
     def fault_of(self, address: str, port: int) -> str:
-        """What is wrong with the address of a server; empty: nothing."""
+        """What is wrong with a server's address; empty if nothing."""
         url = pod_url(address, port)
         return self._fault_of(url) if url else f"{address[:80]!r} is not an IP address"
 
     def follow(self, reflector: Reflector[Any]) -> None:
-        """Looks whenever an object of it changes."""
+        """Checks the list whenever one of the reflector's objects changes."""
         reflector.cache.subscribe(lambda _, __: self._look.set())
 
     async def look(self, reflectors: Sequence[Reflector[Any]], kinds: Sequence[Resource]) -> None:
-        """Waits for a change, or a moment; says what cannot be read, of all `kinds` it needs."""
+        """Waits for a change or a short time; logs which of the needed `kinds` cannot be read."""
         try:
             async with asyncio.timeout(LOOK_S):
                 await self._look.wait()
@@ -93,7 +93,8 @@ class KubernetesSource:
         self._heard(reflectors, kinds)
 
     def take(self, found: FoundServers) -> None:
-        """A whole list. An empty one is believed: requests then wait for a server."""
+        """Takes over a complete list. An empty list is accepted: requests then wait for a
+        server."""
         self.say(found.faults)
         if found.urls != self._urls:
             if not found.urls:
@@ -102,14 +103,14 @@ class KubernetesSource:
             self._changed([self._entry.server(url) for url in found.urls])
 
     def say(self, faults: list[str]) -> None:
-        """Logs what is wrong with the list, once."""
+        """Logs the faults of the list, once."""
         if faults != self._faults:
             for what in faults:
                 _log.error("%s: %s", self._shown, what)
             self._faults = faults
 
     def _heard(self, reflectors: Sequence[Reflector[Any]], kinds: Sequence[Resource]) -> None:
-        """Says once that the API server cannot be read, and once that it can again."""
+        """Logs once that the API server cannot be read, and once that it can again."""
         failed = next((one for one in reflectors if one.last_error is not None), None)
         error = failed.last_error if failed is not None else None
         refused = isinstance(error, Forbidden | Unauthorized)

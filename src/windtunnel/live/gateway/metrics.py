@@ -1,4 +1,4 @@
-"""What a gateway counts, and how it is published for Prometheus: our names, and OpenTelemetry's."""
+"""The counters of a gateway, and their Prometheus metrics: our names, and OpenTelemetry's."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -39,7 +39,7 @@ HISTOGRAMS: Final = (
 
 
 class BucketCounts:
-    """Counts by bucket."""
+    """A histogram: counts by bucket, and their sum."""
 
     __slots__ = ("_bounds", "counts", "total")
 
@@ -58,7 +58,7 @@ class BucketCounts:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative, as Prometheus has them."""
+        """Cumulative buckets, as Prometheus expects them."""
         found, sum_ = [], 0
         for bound, count in zip((*self._bounds, float("inf")), self.counts, strict=True):
             sum_ += count
@@ -67,7 +67,7 @@ class BucketCounts:
 
 
 class ModelMetrics:
-    """Of one model."""
+    """The metrics of one model."""
 
     __slots__ = ("duration", "first_token", "output_tokens", "per_token", "prompt_tokens", "queued")
 
@@ -81,7 +81,7 @@ class ModelMetrics:
 
 
 class GatewayMetrics:
-    """Everything that is counted beside the decisions themselves."""
+    """All counters outside the decisions themselves."""
 
     def __init__(self) -> None:
         self.outcomes: Final[dict[tuple[str, str, str], int]] = {}
@@ -90,23 +90,24 @@ class GatewayMetrics:
         self.early: Final[dict[int, int]] = {}
         self.attempts_failed: Final[dict[int, int]] = {}
         self.unrequested: Final[dict[int, int]] = {}
-        """Connections dropped because a server sent more than its answer, by server."""
+        """Connections dropped because a server sent more than its response, by server."""
         self.bugs = 0
         self.lost: Final[dict[str, int]] = {}
         """Lines that could not be written, by file."""
         self.stranded = 0
-        """Prompts whose KV no server fetched: it stays on its server until the lease ends."""
+        """Prompts whose KV no server fetched: it stays on the prefill server until the lease
+        ends."""
         self.connections = 0
         self.overflowed_tenants = 0
         """Requests whose tenant has no number of its own."""
 
     def refused_early(self, status: int) -> None:
-        """A request that was refused before it was known what it asks for."""
+        """Counts a request that was refused before its content was known."""
         self.early[status] = self.early.get(status, 0) + 1
 
     @property
     def answered(self) -> int:
-        """Requests that had an answer or a refusal, however early."""
+        """Requests that got a response or a refusal, however early."""
         return sum(self.outcomes.values()) + sum(self.early.values())
 
     def attempt_failed(self, server: int) -> None:
@@ -129,7 +130,7 @@ class GatewayMetrics:
 
 
 class GatewayCollector:
-    """Gives the counts to prometheus_client when they are asked for."""
+    """Provides the counts to prometheus_client at each scrape."""
 
     def __init__(
         self, metrics: GatewayMetrics, core: "GatewayCore", now_s: Callable[[], float]

@@ -1,4 +1,4 @@
-"""What servers say of themselves: health, models and load, asked without ever overlapping."""
+"""Probes of servers for health, models and load; the probes of one kind never overlap."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ _log = logging.getLogger("windtunnel.gateway")
 MOST_PAGE_BYTES: Final = 16 << 20
 MOST_MODELS: Final = 4096
 MODELS_EVERY: Final = 15
-"""Health checks between two looks at a server's models."""
+"""Health checks between two reads of a server's models."""
 
 CACHE_INFO: Final = re.compile(
     rb"^(?:vllm|sglang):cache_config_info\{([^}\n]{0,4000})\}", re.MULTILINE
@@ -34,7 +34,7 @@ CACHE_SIZES: Final = (
         'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max"',
     ),
 )
-"""Tokens of a KV block, and blocks, where they are metrics of their own."""
+"""Metrics for the tokens per KV block and the number of blocks, on servers that have them."""
 LORA_INFO: Final = re.compile(
     rb'^vllm:lora_requests_info\{[^}\n]{0,4000}?running_lora_adapters="([^"\n]*)"[^}\n]*\} (\S+)',
     re.MULTILINE,
@@ -46,7 +46,7 @@ SLEEPING: Final = re.compile(
 
 
 class ServerLoad(NamedTuple):
-    """What a page of metrics says; None: it does not say."""
+    """The load in a metrics page; None for figures that are missing."""
 
     waiting: int | None
     running: int | None
@@ -57,7 +57,7 @@ class ServerLoad(NamedTuple):
 
 
 def _values(page: bytes, names: tuple[str, ...]) -> list[float]:
-    """The values of the first of these metrics that the page has, one for each engine."""
+    """The values of the first of these metrics that the page has, one per engine."""
     for name in names:
         metric, _, label = name.partition("{")
         if metric.encode() not in page:
@@ -80,7 +80,7 @@ def _values(page: bytes, names: tuple[str, ...]) -> list[float]:
 
 
 def read_load(page: bytes) -> ServerLoad:
-    """The load in a page of Prometheus metrics; a server with several engines is summed up."""
+    """The load in a page of Prometheus metrics, summed over the engines of a server."""
     waiting, running = _values(page, WAITING), _values(page, RUNNING)
     used = _values(page, KV_USED)
     adapters: list[str] = []
@@ -118,7 +118,7 @@ def _cache_tokens(page: bytes) -> int | None:
 
 
 def read_models(body: bytes) -> list[ModelCard]:
-    """The models in an answer to /v1/models; empty where it is not one."""
+    """The models in a response to /v1/models; empty if it is invalid."""
     try:
         data = msgspec.json.decode(body)
         cards = data["data"]
@@ -131,7 +131,7 @@ def read_models(body: bytes) -> list[ModelCard]:
 
 
 class ServerProbe:
-    """Watches one server: a task for its health, another for its load."""
+    """Probes one server: one task for its health, another for its load."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class ServerProbe:
         health: "HealthSettings",
         scrape: "ScrapeSettings",
     ) -> None:
-        self.said = ""  # the last thing that was wrong
+        self.said = ""  # the last failure
         self._proxy: Final = proxy
         self._number: Final = number
         self._address: Final = address
@@ -154,7 +154,7 @@ class ServerProbe:
         self._cache_tokens = 0
 
     async def watch_health(self) -> None:
-        """Until it is cancelled."""
+        """Checks health until cancelled."""
         failures, checks = 0, 0
         while True:
             what = await self._check(models=checks % MODELS_EVERY == 0)
@@ -179,7 +179,7 @@ class ServerProbe:
             await asyncio.sleep(self._health.interval_s)
 
     async def watch_load(self) -> None:
-        """Until it is cancelled; a scrape that takes long is followed by a pause as ever."""
+        """Scrapes the load until cancelled; a slow scrape is followed by the usual pause."""
         seen_s = self._proxy.now_s()
         while True:
             try:
@@ -195,7 +195,7 @@ class ServerProbe:
             await asyncio.sleep(self._scrape.interval_s)
 
     def _observe(self, load: ServerLoad) -> bool:
-        """Whether the page said anything about the server's load."""
+        """Applies a scrape; returns whether the page had any load figures."""
         core, now_s, number = self._proxy.core, self._proxy.now_s(), self._number
         self._asleep = load.asleep
         if load.asleep and core.servers[number].availability.healthy:
@@ -211,7 +211,7 @@ class ServerProbe:
         return says
 
     async def _check(self, *, models: bool) -> str:
-        """What is wrong with the server; empty: nothing."""
+        """What is wrong with the server; empty if nothing."""
         timeout_s = self._health.timeout_s
         if self._asleep:
             return "asleep"

@@ -1,4 +1,4 @@
-"""Starts a gateway, reloads its configuration, and stops it without losing a request."""
+"""Starts a gateway, reloads its configuration, and stops it without losing requests."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ LARGEST_PEM: Final = 4 << 20
 
 
 class WatchedServer(NamedTuple):
-    """A server in the list, or one that has left it; without tasks once it is gone."""
+    """A server in the list, or one that has left it; it has no tasks once it is gone."""
 
     number: int
     entry: ServerEntry
@@ -179,7 +179,7 @@ class GatewayProgram:
         self._take_servers(self.settings.live)
 
     def _take_servers(self, live: LiveSettings) -> None:
-        """Servers that are new join, those that are gone drain, and those that are back return."""
+        """Adds new servers, drains those no longer listed, and restores those that returned."""
         wanted = {entry.url.rstrip("/"): entry for entry in live.servers}
         for url, found in self._discovery.servers().items():
             wanted.setdefault(url, found)
@@ -220,7 +220,7 @@ class GatewayProgram:
         self._watched[url] = WatchedServer(number, entry, probe, tasks)
 
     def _leave_gone(self) -> None:
-        """Servers that have left the list and no longer answer are not asked any more."""
+        """Stops probing servers that have left the list and no longer answer."""
         for one in self._watched.values():
             if one.tasks and self.proxy.core.servers[one.number].gone:
                 for task in one.tasks:
@@ -229,12 +229,12 @@ class GatewayProgram:
                 self.proxy.pools[one.number].close()
 
     def _watch_ended(self, task: asyncio.Task[None]) -> None:
-        """Watches end when they are cancelled; any other end is a bug, and is counted as one."""
+        """Counts a watch that ended as a bug, unless it was cancelled."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.proxy.bug(error)
 
     async def _follow_cache(self, number: int, host: str, entry: ServerEntry) -> None:
-        """The KV-cache events of a server, from when it is known which model it has."""
+        """Follows a server's KV-cache events, once its model is known."""
         settings, core = self.settings.live.kv_events, self.proxy.core
         assert settings is not None
         if entry.kv_events_port is not None:
@@ -256,7 +256,7 @@ class GatewayProgram:
                 readers.create_task(reader.watch())
 
     def _on_hangup(self) -> None:
-        """SIGHUP: servers and keys are read again; what is under way goes on."""
+        """On SIGHUP: reloads servers and keys; requests in flight continue."""
         try:
             settings = self._reload().settings
             self._use_keys(settings.live)
@@ -276,7 +276,7 @@ class GatewayProgram:
             gateway_log.warning("the configuration was reloaded")
 
     def _changed_servers(self, live: LiveSettings) -> list[str]:
-        """Servers that stay, with other settings than those they joined with."""
+        """Servers that remain listed, but with settings other than those they joined with."""
         known = {url: one.entry for url, one in self._watched.items() if one.tasks}
         return [
             f"live.servers[{number}]"
@@ -313,11 +313,12 @@ class GatewayProgram:
                 if self._log_file is not None:
                     self._log_file.flush()
                     self.proxy.metrics.lost["log"] = self._log_file.lost
-            except Exception as error:  # noqa: BLE001 - deadlines must be kept whatever happens
+            except Exception as error:  # noqa: BLE001 - deadlines must be enforced in any case
                 self.proxy.bug(error)
 
     async def _drain(self, server: asyncio.Server) -> None:
-        """No new connection, no queued request; answers have their time to end."""
+        """Drains: no new connections, queued requests are refused, and responses get time to
+        finish."""
         proxy = self.proxy
         proxy.stopping = True
         server.close()
@@ -338,7 +339,7 @@ class GatewayProgram:
 
     @contextlib.asynccontextmanager
     async def _picker(self) -> Any:
-        """The Endpoint Picker, where it is wanted."""
+        """The Endpoint Picker, if configured."""
         live = self.settings.live
         if live.picker is None:
             yield
@@ -393,7 +394,7 @@ class GatewayProgram:
         return "" if self.proxy.core.models() else "no server is ready"
 
     def servers(self) -> list[dict[str, Any]]:
-        """Each server with its state, for people and for programs."""
+        """The state of each server, for the `/servers` endpoint."""
         core, now_s = self.proxy.core, self.proxy.now_s()
         found = []
         for url, watched in self._watched.items():
@@ -414,7 +415,7 @@ class GatewayProgram:
 
 
 def admin_address(live: LiveSettings) -> HostPort:
-    """Where the other port is: as it was given, or beside that of clients."""
+    """The admin address: as configured, or the port after that of the clients."""
     if live.admin is not None:
         given = split_address(live.admin)
         assert given is not None
@@ -425,7 +426,7 @@ def admin_address(live: LiveSettings) -> HostPort:
 
 
 def check_start(live: LiveSettings, environment: Mapping[str, str]) -> None:
-    """What a start reads beside the configuration is there: keys, tokenizers, a certificate."""
+    """Checks what a start reads besides the configuration: keys, tokenizers, the certificate."""
     _check_keys(live, environment)
     _tokenizers(live)
     _server_tls(live)
@@ -440,7 +441,7 @@ def _tokenizers(live: LiveSettings) -> dict[str, ModelTokenizer]:
 
 
 def _check_keys(live: LiveSettings, environment: Mapping[str, str]) -> None:
-    """Every variable that is named holds a key; one that does not is a sentence."""
+    """Checks that every named variable holds a key; raises InputError otherwise."""
     named: dict[str, list[str | None]] = {
         "clients": [entry.key_env for entry in live.clients],
         "servers": [entry.key_env for entry in live.servers],
@@ -482,7 +483,7 @@ RELOADED: Final = frozenset(("live.servers", "live.clients"))
 
 
 def _not_reloaded(started: GatewayFile, now: GatewayFile) -> list[str]:
-    """Settings that differ from those that the gateway started with, and need a restart."""
+    """The settings that differ from those at the gateway's start and need a restart."""
     return [
         path
         for path in _changed(started.model_dump(), now.model_dump(), "")
@@ -491,7 +492,7 @@ def _not_reloaded(started: GatewayFile, now: GatewayFile) -> list[str]:
 
 
 def _changed(before: object, after: object, path: str) -> list[str]:
-    """Paths of settings that differ; a list is one setting."""
+    """The paths of settings that differ; a list counts as one setting."""
     if isinstance(before, dict) and isinstance(after, dict):
         found = []
         for key in dict.fromkeys([*before, *after]):

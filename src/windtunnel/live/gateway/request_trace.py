@@ -1,7 +1,7 @@
-"""The trace of a gateway: one line a request, without prompts, that `windtunnel simulate` replays.
+"""The request trace of a gateway: one line per request, without prompts, for `windtunnel simulate`.
 
-Sessions are named by keyed hashes, and prefixes by keys that were hashed with a secret of the
-process. Files rotate by size, and the oldest are removed.
+Sessions are named by keyed hashes, and prefixes by keys hashed with a secret of the process. Files
+rotate by size, and the oldest are removed.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from windtunnel.live.lines import LineBuffer
 
 NAME: Final = "trace-{number:06d}.jsonl"
 ROWS_TOGETHER: Final = 64
-"""Rows that are encoded at once."""
+"""Rows that are encoded together."""
 
 
 class RequestTrace:
-    """Writes rows; a disk that is full stops the trace and nothing else."""
+    """Writes rows; when the disk is full, rows are lost and counted, nothing else."""
 
     def __init__(self, folder: Path, rotate_bytes: int, keep: int, secret: bytes) -> None:
         self.rows = 0
@@ -43,7 +43,7 @@ class RequestTrace:
             ) from error
 
     def name(self, text: str) -> str:
-        """A name that says nothing, and is the same for the same text."""
+        """A pseudonym: the same for the same text, but it reveals nothing of it."""
         return hashlib.blake2b(text.encode(), digest_size=8, key=self._secret).hexdigest()
 
     def add(self, row: TraceRow) -> None:

@@ -1,4 +1,4 @@
-"""The settings of a gateway: the policies of a scenario, and what only makes sense live."""
+"""The settings of a gateway: a scenario's policies, and settings that only apply live."""
 
 import ipaddress
 import math
@@ -46,11 +46,11 @@ DEFAULT_PICKER_PORT = 9002
 Address = Annotated[str, Text("HOST:PORT, such as 127.0.0.1:8080")]
 Variable = Annotated[str, Text("the name of an environment variable")]
 
-# What is said of servers, one by one or found together.
+# Settings of servers, listed one by one or discovered together.
 Role = Annotated[
     Literal["both", "prefill", "decode"],
     Field(
-        description="`prefill`: it only computes prompts, whose KV moves to the answering server "
+        description="`prefill`: it only computes prompts; their KV moves to the answering server "
         "(vLLM's NixlConnector)."
     ),
 ]
@@ -66,12 +66,12 @@ ServerKey = Annotated[
 LAST_PORT = 65535
 KvEventsPort = Annotated[
     Annotated[int, Whole(1, 65535)] | None,
-    Field(description="Where it publishes them; default: `live.kv_events.port`."),
+    Field(description="Port of its KV-cache events; default: `live.kv_events.port`."),
 ]
 
 
 class PodPort(Leaf):
-    """A port of the pods of a Service."""
+    """A port of a Service's pods."""
 
     allowed = "the name of a port of the Service, or a number from 1 to 65535"
     schema = {  # noqa: RUF012 - a constant that no instance changes
@@ -113,9 +113,9 @@ class ServerEntry(Section):
 
 
 class DnsEntry(Section):
-    """A name whose addresses are servers, such as a headless service of Kubernetes."""
+    """A name whose addresses are servers, such as a headless Service of Kubernetes."""
 
-    name: Annotated[str, Text("a host name")] = Field(description="The name that is resolved.")
+    name: Annotated[str, Text("a host name")] = Field(description="The name to resolve.")
     port: Annotated[int, Whole(1, 65535)] = Field(description="The port of every server.")
     interval_s: Annotated[float, Duration("50ms", LONGEST_S)] = Field(
         default=5.0, description="How often it is resolved."
@@ -123,7 +123,7 @@ class DnsEntry(Section):
 
 
 def _place(noun: str) -> Pattern:
-    """The name of an object, with or without its namespace."""
+    """The name of an object, optionally with its namespace."""
     form = re.compile(rf"({DNS_LABEL.pattern}/)?{DNS_LABEL.pattern}")
     return Pattern(noun, form, 127, "NAME or NAMESPACE/NAME, of small letters, digits and '-'")
 
@@ -165,7 +165,7 @@ class KubernetesEntry(Section):
             yield where.fault("port", "ports are those of the InferencePool", "leave it out")
 
     def server(self, url: str) -> ServerEntry:
-        """One of its pods."""
+        """The server entry of one of its pods."""
         return ServerEntry(
             url=url,
             role=self.role,
@@ -176,7 +176,7 @@ class KubernetesEntry(Section):
 
 
 class ClientEntry(Section):
-    """A key that clients may use, and what it stands for."""
+    """A client API key, with its tenant and permitted classes."""
 
     key_env: Variable = Field(description="The environment variable of the key.")
     tenant: Annotated[str, Name()] = Field(
@@ -190,13 +190,13 @@ class ClientEntry(Section):
 
 
 class HealthSettings(Section):
-    """How servers are checked."""
+    """Health checks of servers."""
 
     path: Annotated[str, Text("a path such as /health")] = Field(
         default="/health", description="Path of the health check; status 200 is healthy."
     )
     interval_s: Annotated[float, Duration("50ms", LONGEST_S)] = Field(
-        default=2.0, description="Between two checks of a server."
+        default=2.0, description="Time between two checks of a server."
     )
     timeout_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
         default=5.0, description="Timeout of a check."
@@ -211,25 +211,25 @@ class HealthSettings(Section):
 
 
 class ScrapeSettings(Section):
-    """How the load of servers is read."""
+    """How the servers' load is read."""
 
     path: Annotated[str, Text("a path such as /metrics")] = Field(
-        default="/metrics", description="Where servers publish Prometheus metrics."
+        default="/metrics", description="Path of the servers' Prometheus metrics."
     )
     interval_s: Annotated[float, Duration("20ms", LONGEST_S)] = Field(
-        default=0.5, description="Between two scrapes of a server; scrapes never overlap."
+        default=0.5, description="Time between two scrapes of a server; they never overlap."
     )
     timeout_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
         default=5.0, description="Timeout of a scrape."
     )
     stale_s: Annotated[float, Duration("20ms", LONGEST_S)] = Field(
         default=5.0,
-        description="Load older than this is estimated from what was sent to the server.",
+        description="Load older than this is estimated from the requests sent to the server.",
     )
 
 
 class BreakerSettings(Section):
-    """When a server that fails gets no more requests for a while."""
+    """When a failing server gets no more requests for a while."""
 
     consecutive: Annotated[int, Whole(1, 1_000_000)] = Field(
         default=5, description="Failures in a row that open the breaker."
@@ -247,10 +247,10 @@ class BreakerSettings(Section):
 
 
 class LiveRetrySettings(Section):
-    """Whether a request that a server did not answer is sent to another."""
+    """Retries of a request that a server did not answer, on another server."""
 
     attempts: Annotated[int, Whole(1, 16)] = Field(
-        default=3, description="Most servers that a request is sent to."
+        default=3, description="Servers that a request is sent to, at most."
     )
     budget: Annotated[float, Number(0, 1)] = Field(
         default=0.2, description="Retries are at most this share of requests."
@@ -266,16 +266,16 @@ class LimitSettings(Section):
     """Limits on clients and servers."""
 
     head_bytes: Annotated[float, Size("1KiB", "1MiB")] = Field(
-        default=64 * 1024, description="The head of a request."
+        default=64 * 1024, description="Size of a request's headers."
     )
     body_bytes: Annotated[float, Size("1KiB", "1GiB")] = Field(
-        default=32 * 1024**2, description="The body of a request."
+        default=32 * 1024**2, description="Size of a request's body."
     )
     connections: Annotated[int, Whole(1, 1_000_000)] = Field(
         default=20_000, description="Connections from clients at once."
     )
     request_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
-        default=30.0, description="From the first byte of a request to its last."
+        default=30.0, description="Timeout from a request's first byte to its last."
     )
     idle_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
         default=75.0, description="An idle connection is closed after this."
@@ -284,35 +284,36 @@ class LimitSettings(Section):
         default=30.0, description="A client that reads nothing for this long is dropped."
     )
     connect_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
-        default=5.0, description="To connect to a server."
+        default=5.0, description="Timeout for connecting to a server."
     )
     first_byte_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
-        default=600.0, description="Until a server begins to answer."
+        default=600.0, description="Timeout until a server begins to answer."
     )
     silence_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
-        default=120.0, description="Between two pieces of an answer."
+        default=120.0, description="Timeout between two chunks of a response."
     )
 
 
 class TraceFileSettings(Section):
-    """The trace of requests, without prompts, that `windtunnel simulate` replays."""
+    """The request trace, without prompts, that `windtunnel simulate` replays."""
 
     folder: Annotated[str, FilePath("a folder")] = Field(
-        default="windtunnel-trace", description="Where files are written."
+        default="windtunnel-trace", description="The folder of its files."
     )
     rotate_bytes: Annotated[float, Size("64KiB", "1TiB")] = Field(
         default=64 * 1024**2, description="A file is closed at this size."
     )
     keep: Annotated[int, Whole(1, 100_000)] = Field(
-        default=16, description="Files that are kept; the oldest is removed."
+        default=16, description="Files to keep; the oldest is removed."
     )
 
 
 class PickerSettings(Section):
-    """The Endpoint Picker of a Gateway API implementation: Envoy carries requests, this decides."""
+    """The Endpoint Picker of a Gateway API implementation: Envoy forwards requests, this decides
+    where."""
 
     listen: Address = Field(
-        default=f"127.0.0.1:{DEFAULT_PICKER_PORT}", description="Where Envoy connects, by gRPC."
+        default=f"127.0.0.1:{DEFAULT_PICKER_PORT}", description="Address for Envoy's gRPC."
     )
     manifests: list[Annotated[str, FilePath("a file")]] = Field(
         default_factory=list,
@@ -327,14 +328,15 @@ class PickerSettings(Section):
 
 
 class KvEventSettings(Section):
-    """KV-cache events of servers (vLLM's `--kv-events-config`): what they have cached, exactly."""
+    """KV-cache events of servers (vLLM's `--kv-events-config`), which give the exact cache
+    content."""
 
     port: Annotated[int, Whole(1, 65535)] = Field(
-        default=5557, description="Where servers publish them (`endpoint`)."
+        default=5557, description="Port of the events (`endpoint`)."
     )
     replay_port: Annotated[int, Whole(1, 65535)] | None = Field(
         default=None,
-        description="Where servers repeat them (`replay_endpoint`); default: a missed event "
+        description="Port for replaying events (`replay_endpoint`); default: a missed event "
         "clears the server's index.",
     )
     topic: Annotated[str, FreeText()] = Field(default="", description="The topic; empty: all.")
@@ -354,12 +356,10 @@ class KvEventSettings(Section):
 class LiveSettings(Section):
     """Addresses, keys and limits of a live gateway."""
 
-    listen: Address = Field(
-        default=f"127.0.0.1:{DEFAULT_PORT}", description="Where clients connect."
-    )
+    listen: Address = Field(default=f"127.0.0.1:{DEFAULT_PORT}", description="Address for clients.")
     admin: Address | None = Field(
         default=None,
-        description="Where /metrics, /healthz, /readyz and /servers are; default: the port after "
+        description="Address of /metrics, /healthz, /readyz and /servers; default: the port after "
         "`listen`'s, on 127.0.0.1.",
     )
     certificate: Annotated[str, FilePath("a PEM file")] | None = Field(
@@ -369,7 +369,7 @@ class LiveSettings(Section):
         default=None, description="The private key of `certificate`."
     )
     servers: list[ServerEntry] = Field(
-        default_factory=list, max_length=4096, description="Where requests go."
+        default_factory=list, max_length=4096, description="Servers to send requests to."
     )
     servers_file: Annotated[str, FilePath("a file")] | None = Field(
         default=None,
@@ -393,7 +393,7 @@ class LiveSettings(Section):
     )
     picker: PickerSettings | None = Field(
         default=None,
-        description="Also answers Envoy as an Endpoint Picker (extra `picker`).",
+        description="Also serve Envoy as an Endpoint Picker (extra `picker`).",
     )
     tokenizers: dict[str, Annotated[str, FilePath("a folder with tokenizer.json")]] = Field(
         default_factory=dict,
@@ -441,7 +441,7 @@ class LiveSettings(Section):
     )
     dry_run: Annotated[bool, Flag()] = Field(
         default=False,
-        description="Whether no request is sent to a server: its answer is the decision.",
+        description="Send no request to a server; answer each with the decision instead.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -479,7 +479,7 @@ class LiveSettings(Section):
 
 
 class ServingPolicies(Section):
-    """How requests are admitted and routed, as in a scenario."""
+    """Admission and routing of requests, as in a scenario."""
 
     router: RouterSettings = Field(
         default_factory=lambda: RouterSettings(policy="weighted"),
@@ -504,7 +504,7 @@ class GatewayFile(Section):
     serving: ServingPolicies = Field(
         default_factory=ServingPolicies, description="Policies, as in a scenario."
     )
-    live: LiveSettings = Field(default_factory=LiveSettings, description="What is live.")
+    live: LiveSettings = Field(default_factory=LiveSettings, description="Live settings.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         for name, one in self.slo.items():
@@ -542,7 +542,7 @@ class GatewayFile(Section):
         return tuple(found)
 
     def policies(self, folder: Path, seed: int, objectives: Mapping[str, int]) -> Policies:
-        """What the decisions follow."""
+        """The policies that the decisions follow."""
         live = self.live
         breaker = live.breaker
         return Policies(
@@ -569,7 +569,7 @@ class HostPort(NamedTuple):
 
 
 def split_address(text: str) -> HostPort | None:
-    """`127.0.0.1:8080`, `[::1]:8080`; None for anything else."""
+    """Parses `127.0.0.1:8080` or `[::1]:8080`; None for anything else."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535 or not host:
         return None
@@ -581,7 +581,7 @@ def split_address(text: str) -> HostPort | None:
 
 
 def server_fault(url: str) -> str:
-    """What is wrong with the address of a server; empty: nothing."""
+    """What is wrong with a server's address; empty if nothing."""
     what = address_fault(url)
     if what:
         return what
@@ -599,7 +599,7 @@ def server_fault(url: str) -> str:
 
 
 class Configuration(NamedTuple):
-    """The settings of a gateway, and what was written to give them."""
+    """The settings of a gateway, and the document they were read from."""
 
     settings: GatewayFile
     written: dict[str, Any]
@@ -607,16 +607,16 @@ class Configuration(NamedTuple):
     objectives: dict[str, int]
     """Priorities of InferenceObjectives, by name."""
     ports: frozenset[int] | None = None
-    """That an Endpoint Picker may name; empty: any; None: there is no picker."""
+    """Ports that an Endpoint Picker may return; empty for any; None if there is no picker."""
 
     def fault_of(self, url: str) -> str:
-        """What is wrong with the address of a server here; empty: nothing."""
+        """What is wrong with a server's address in this configuration; empty if nothing."""
         what = server_fault(url)
         return what or ("" if self.ports is None else _endpoint_fault(url, self.ports))
 
 
 def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]) -> Configuration:
-    """The settings in a file, with overrides and servers from the command line added."""
+    """Reads the settings in a file, with overrides and servers from the command line."""
     text = read_text(path, NOUN) if path is not None else "live: {}\n"
     document = parse_document(text, str(path) if path is not None else NOUN, NOUN, KEYS)
     for override in sets:
@@ -659,7 +659,7 @@ def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]
 
 
 def _endpoint_fault(url: str, ports: frozenset[int]) -> str:
-    """Envoy is told addresses: names would have to be resolved there, and are not."""
+    """What is wrong with an address for Envoy, which does not resolve names; empty if nothing."""
     parts = urlsplit(url)
     try:
         ipaddress.ip_address(parts.hostname or "")

@@ -1,7 +1,7 @@
-"""Reads what decisions need from the body of a request, and changes the few bytes that must change.
+"""Reads the fields that decisions need from a request body, and changes the few bytes it must.
 
 A body is passed on as the client wrote it. Fields are added by inserting bytes after its first
-brace; only a body with a field that must not pass is written anew.
+brace; a body is re-encoded only if it has a field that must not be passed on.
 """
 
 from typing import Any, Final
@@ -23,13 +23,13 @@ def asks_for_usage(fields: BodyFields) -> bool:
 
 
 def output_tokens_of(fields: BodyFields) -> int:
-    """The most that the answer may have; 0: the request does not say."""
+    """The request's limit on output tokens; 0 if it sets none."""
     asked = fields.max_completion_tokens or fields.max_tokens or fields.max_output_tokens or 0
     return min(max(asked, 0), LARGEST_TOKENS)
 
 
 def prompt_of(fields: BodyFields) -> bytes:
-    """What the server will compute, as it was written."""
+    """The part of the body that the server will prefill, as raw JSON."""
     part = fields.messages
     if part is NO_OPTIONS:
         part = fields.prompt
@@ -45,10 +45,10 @@ _decoder: Final = msgspec.json.Decoder(BodyFields)
 
 
 def read_body(body: bytes) -> BodyFields:
-    """The fields of a body; one that is not a JSON object is a ClientError."""
+    """Reads the fields of a body; raises ClientError if it is not a JSON object."""
     try:
         if not body.isascii():
-            body.decode()  # values that are not looked at are not checked otherwise
+            body.decode()  # values that are not decoded would not be checked otherwise
         fields = _decoder.decode(body)
     except msgspec.ValidationError as error:
         raise ClientError(400, _without_place(str(error)), param=_param(str(error))) from None
@@ -58,7 +58,7 @@ def read_body(body: bytes) -> BodyFields:
 
 
 def check_names(body: bytes) -> None:
-    """Names of fields may be half of a surrogate pair: such a body cannot be written anew."""
+    """Checks that a body can be re-encoded: field names may contain unpaired surrogates."""
     if body.find(b"\\u") >= 0:
         try:
             _fields(body)
@@ -67,7 +67,7 @@ def check_names(body: bytes) -> None:
 
 
 def read_values(body: bytes) -> dict[str, Any]:
-    """All of a body; numbers out of range are a ClientError."""
+    """Decodes a whole body; raises ClientError if a number is out of range."""
     try:
         found: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
@@ -80,7 +80,7 @@ def _fields(body: bytes) -> dict[str, msgspec.Raw]:
 
 
 def _param(message: str) -> str | None:
-    """`max_tokens` of "Expected `int`, got `str` - at `$.max_tokens`"."""
+    """Extracts `max_tokens` from "Expected `int`, got `str` - at `$.max_tokens`"."""
     found = message.rpartition("at `$.")[2]
     return found.rstrip("`") if found.endswith("`") and found != message else None
 
@@ -92,10 +92,10 @@ def _without_place(message: str) -> str:
 
 
 def with_usage(body: bytes) -> bytes:
-    """The same body, asking for the usage chunk at the end of a stream.
+    """The same body, with a request for the usage chunk at the end of the stream.
 
-    The field comes first; where the client gave `stream_options` of its own, `without_fields` has
-    taken it out before.
+    The field comes first; if the client sent its own `stream_options`, `without_fields` has removed
+    them before.
     """
     if len(body) < COPIED and body.startswith(b'{"'):
         return ASKING + body[1:]
@@ -106,13 +106,13 @@ def with_usage(body: bytes) -> bytes:
 
 
 def without_fields(body: bytes, names: tuple[str, ...]) -> bytes:
-    """The same object without some fields, written anew."""
+    """The same object without some fields, re-encoded."""
     data = _fields(body)
     return msgspec.json.encode({name: raw for name, raw in data.items() if name not in names})
 
 
 def with_fields(body: bytes, added: dict[str, Any]) -> bytes:
-    """The same object with fields added or replaced, written anew."""
+    """The same object with fields added or replaced, re-encoded."""
     data: dict[str, Any] = dict(_fields(body))
     data.update(added)
     return msgspec.json.encode(data)

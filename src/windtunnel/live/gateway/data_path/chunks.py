@@ -1,4 +1,4 @@
-"""Bodies of answers that come in chunks: what they hold, and whether they may pass as they came."""
+"""Decodes chunked response bodies, and tells whether they can be passed on unchanged."""
 
 import re
 from typing import Final
@@ -17,22 +17,22 @@ NOT_CHUNKS: Final = "this is not a body in chunks"
 
 
 class ChunkDecoder:
-    """Decodes the chunked body of one answer. A fault is a ValueError."""
+    """Decodes the chunked body of one response. Raises ValueError if it is malformed."""
 
     __slots__ = ("_ends", "_held", "_left", "_trailers", "as_came", "done", "more")
 
     def __init__(self) -> None:
-        self.done = False  # the last chunk and its trailers have come
-        self.more = False  # bytes came after them
+        self.done = False  # the last chunk and its trailers have arrived
+        self.more = False  # more bytes followed them
         self.as_came = False
-        """Whether what was fed last was whole chunks and nothing else: it can be passed on."""
-        self._held = b""  # the start of a line whose end has not come
-        self._left = 0  # bytes of the present chunk that have not come
-        self._ends = False  # the line end behind a chunk's data comes next
+        """Whether the last input was whole chunks and nothing else, so that it can be passed on."""
+        self._held = b""  # the start of an incomplete line
+        self._left = 0  # bytes of the current chunk still to come
+        self._ends = False  # the line end after a chunk's data is next
         self._trailers = 0
 
     def feed(self, data: bytes) -> bytes:
-        """What the data holds of the body."""
+        """Decodes data; returns the part of the body in it."""
         self.as_came = not (self._left or self._ends or self._held or self._trailers)
         if self._held:
             data = self._held + data
@@ -52,7 +52,7 @@ class ChunkDecoder:
                 until = self._trailer(data, place)
             else:
                 until = self._size(data, place)
-            if until < 0:  # the rest of the line has not come
+            if until < 0:  # the line is incomplete
                 self._held = data[place:]
                 if size - place > LONGEST_LINE:
                     raise ValueError(NOT_CHUNKS)
@@ -63,7 +63,8 @@ class ChunkDecoder:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def _line_end(self, data: bytes, place: int) -> int:
-        """What follows the line end behind a chunk's data; below 0: it has not come."""
+        """The position after the line end that follows a chunk's data; below 0 if it is
+        incomplete."""
         if place + 2 > len(data):
             return -1
         if data[place] != CR or data[place + 1] != LF:
@@ -72,7 +73,7 @@ class ChunkDecoder:
         return place + 2
 
     def _size(self, data: bytes, place: int) -> int:
-        """What follows the line with a chunk's size."""
+        """The position after the line with a chunk's size; below 0 if it is incomplete."""
         size, end, number, letter = len(data), place, 0, 0
         while end < size and end - place <= MOST_DIGITS:
             letter = data[end]
@@ -99,7 +100,7 @@ class ChunkDecoder:
         return end + 2
 
     def _extension(self, data: bytes, place: int) -> int:
-        """Where the extension of a chunk ends; it is dropped."""
+        """The end of a chunk extension, which is dropped; below 0 if it is incomplete."""
         self.as_came = False
         end = data.find(CRLF, place)
         if end >= 0 and EXTENSION.fullmatch(data, place, end) is None:
@@ -107,7 +108,7 @@ class ChunkDecoder:
         return end
 
     def _trailer(self, data: bytes, place: int) -> int:
-        """What follows a trailer, which is dropped, or the empty line at the end."""
+        """The position after a trailer, which is dropped, or after the final empty line."""
         end = data.find(CRLF, place)
         if end == place:
             self.done = True

@@ -1,4 +1,4 @@
-"""The clients' end of the data path: HTTP/1.1 connections, answered without a task for each."""
+"""The client side of the data path: HTTP/1.1 connections, without a task for each."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
@@ -24,13 +24,13 @@ MOST_PIPELINED: Final = 16
 HEAD_END: Final = b"\r\n\r\n"
 LARGE_BODY: Final = 32 << 10
 HEADER_BYTES: Final = 4
-"""Of a header beside its name and value: a colon, a space and the end of the line."""
+"""Bytes of a header besides its name and value: a colon, a space and the line end."""
 HEAD_TOO_LARGE: Final = "The head of the request is too large."
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON: Final = b"content-type: application/json\r\n"
 CLOSE: Final = b"connection: close\r\n"
 
-# What is waited for on a connection.
+# What a connection waits for.
 IDLE: Final = 0
 HEAD: Final = 1
 BODY: Final = 2
@@ -38,10 +38,10 @@ ANSWER: Final = 3
 
 
 class ClientConnection:
-    """A connection from a client: at most one request of it is answered at a time.
+    """A connection from a client, on which at most one request is answered at a time.
 
-    It has the methods that asyncio and httptools call, and derives from no class of theirs so that
-    it can be compiled.
+    It has the methods that asyncio and httptools call, but derives from none of their classes so
+    that it can be compiled.
     """
 
     def __init__(self, proxy: "Proxy") -> None:
@@ -49,26 +49,24 @@ class ClientConnection:
         self.exchange: AnswerReceiver | None = None
         self.transport: asyncio.Transport | None = None
         self.state = IDLE
-        self.paused = False  # its socket takes no more for now
+        self.paused = False  # the socket's write buffer is full
         self._parser = httptools.HttpRequestParser(self)
-        self._head_bytes = 0  # of the address and headers of the request that is being read
-        self._unread_bytes = 0  # since the last end of a head, of a request, or piece of a body
+        self._head_bytes = 0  # of the URL and headers of the request being read
+        self._unread_bytes = 0  # since the last complete head, request or piece of a body
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._declared = 0
-        self._between = True  # no byte of the next request was parsed
-        self._left = 0  # bytes of a large body that have not come
+        self._between = True  # no byte of the next request has been parsed
+        self._left = 0  # bytes of a large body still to come
         self._began_s = 0.0
-        self._head: RequestHead | None = None  # of the request that is being read
-        self._answered: RequestHead | None = None  # of the request that is being answered
-        self._next: Final[
-            list[tuple[RequestHead, bytes, float]]
-        ] = []  # sent before the last was answered
+        self._head: RequestHead | None = None  # of the request being read
+        self._answered: RequestHead | None = None  # of the request being answered
+        self._next: Final[list[tuple[RequestHead, bytes, float]]] = []  # pipelined requests
         self._next_bytes = 0  # of their bodies
         self._chunked = False
-        self._closes = False  # after the answer that is being written
+        self._closes = False  # after the response being written
         self._refused = False
 
     # asyncio's protocol.
@@ -87,7 +85,7 @@ class ClientConnection:
             exchange.client_left()
 
     def eof_received(self) -> bool:
-        """A client that closes its side has left, as vLLM has it."""
+        """Treats a client that closes its side as gone, as vLLM does."""
         return False
 
     def pause_writing(self) -> None:
@@ -129,7 +127,7 @@ class ClientConnection:
                 self._refuse(ClientError(431, HEAD_TOO_LARGE))
 
     def _take_body(self, data: bytes) -> bytes:
-        """A piece of a body that goes past the parser; what follows it."""
+        """Takes a piece of a body that bypasses the parser; returns the data after the body."""
         left = self._left
         self._left = max(0, left - len(data))
         self._body.append(data if len(data) <= left else data[:left])
@@ -140,9 +138,8 @@ class ClientConnection:
         return data[left:]
 
     def _feed_large(self, data: bytes) -> bytes:
-        """Parses the head of a request, of which it is known where it ends; the body, if it is
-        large, is not copied by the parser. What is left to parse.
-        """
+        """Parses the head of a request whose end is in the data; a large body bypasses the parser,
+        which would copy it. Returns the data left to parse."""
         end = data.find(HEAD_END) + 4
         if end < 4:
             return data
@@ -154,7 +151,7 @@ class ClientConnection:
         return self._take_body(data[end:]) if end < len(data) else b""
 
     def _feed(self, data: bytes) -> None:
-        """Parses data. A request to upgrade is parsed again without it, as HTTP allows."""
+        """Parses data. A request to upgrade is parsed again without the upgrade, as HTTP allows."""
         while True:
             try:
                 self._parser.feed_data(data)
@@ -195,7 +192,7 @@ class ClientConnection:
         self._count_head(len(name) + len(value) + HEADER_BYTES)
 
     def _count_head(self, size: int) -> None:
-        """Trailers count as well; a request that was sent ahead has a limit like any other."""
+        """Counts bytes of headers and trailers; pipelined requests have the same limit."""
         self._head_bytes += size
         if self._head_bytes > self.proxy.limits.head_bytes:
             raise ClientError(431, HEAD_TOO_LARGE)
@@ -243,7 +240,7 @@ class ClientConnection:
             self._complete()
 
     def _complete(self) -> None:
-        """A whole request has come."""
+        """Handles a complete request."""
         head, parts = self._head, self._body
         assert head is not None
         self._between = True
@@ -261,7 +258,7 @@ class ClientConnection:
     # Answers.
 
     def reply(self, status: int, body: bytes, own: bytes, headers: bytes = JSON) -> None:
-        """A whole answer at once."""
+        """Writes a complete response at once."""
         if self.transport is not None:
             closes = CLOSE if self._closes else b""
             framing = b"content-length: %d\r\n" % len(body)
@@ -272,7 +269,7 @@ class ClientConnection:
     def begin(
         self, status: int, headers: list[tuple[bytes, bytes]], own: bytes, size: int
     ) -> bytes:
-        """The head of an answer that follows in pieces; a size below 0 is not known."""
+        """The head of a response that follows in pieces; a size below 0 means unknown."""
         if status in BODILESS:
             self._chunked = False
             framing = b""
@@ -292,9 +289,8 @@ class ClientConnection:
         return self._answered is not None and self._answered.http_10
 
     def write(self, first: bytes, data: bytes, chunks: bytes) -> None:
-        """`first` is written as it is, `data` as a piece of the answer's body; `chunks` are the
-        same as the server sent it, or empty.
-        """
+        """Writes `first` as it is and `data` as a piece of the response body; `chunks` is the same
+        data as the server sent it, or empty."""
         transport = self.transport
         if transport is None:
             return
@@ -306,7 +302,7 @@ class ClientConnection:
             transport.write(first + data)
 
     def end(self, first: bytes, data: bytes, chunks: bytes) -> None:
-        """The last piece of an answer: as `write`, and it is complete."""
+        """Writes the last piece of a response, as `write` does, and ends the response."""
         transport = self.transport
         if transport is not None:
             if chunks or not self._chunked:
@@ -318,7 +314,7 @@ class ClientConnection:
         self.done()
 
     def cut(self, event: bytes) -> None:
-        """The answer stays incomplete, and the client can tell: no last chunk."""
+        """Ends the response incomplete; the client notices by the missing last chunk."""
         transport = self.transport
         self.exchange = None
         if transport is not None:
@@ -327,7 +323,7 @@ class ClientConnection:
             transport.close()
 
     def done(self) -> None:
-        """An answer was written: the next request of this connection, if there is one."""
+        """Continues after a response: with the connection's next request, if there is one."""
         self.exchange = None
         transport = self.transport
         if transport is None:
@@ -349,13 +345,13 @@ class ClientConnection:
             self.proxy.heads.add(self, self._began_s)
 
     def close_when_idle(self) -> None:
-        """The gateway stops: no further request on this connection."""
+        """Accepts no further request on this connection, because the gateway is stopping."""
         self._closes = True
         if self.state == IDLE and self.transport is not None:
             self.transport.close()
 
     def late(self) -> None:
-        """Its head or its body did not come in time."""
+        """Refuses a request whose headers or body did not arrive in time."""
         if self.transport is not None:
             self._refuse(ClientError(408, "The request did not arrive in time."))
 
@@ -374,7 +370,8 @@ class ClientConnection:
         self.proxy.handle(self, head, body, began_s)
 
     def _refuse(self, error: ClientError) -> None:
-        """A message that cannot be followed: answered if nothing is being answered, and closed."""
+        """Refuses a message that cannot be processed, and closes the connection; an error is sent
+        unless another response is under way."""
         self._refused = True
         if self.exchange is not None:
             self.exchange.client_left()
@@ -390,7 +387,8 @@ class ClientConnection:
             self._linger()
 
     def _linger(self) -> None:
-        """Closes once the client has read its answer: closing with unread input would reset it."""
+        """Closes the connection once the client has read the response: closing with unread input
+        would reset it."""
         transport = self.transport
         assert transport is not None
         if transport.can_write_eof():
@@ -409,5 +407,5 @@ class ClientConnection:
 
 
 def _has_no_body(head: RequestHead | None) -> bool:
-    """Whether the answer to this request is a head alone."""
+    """Whether the response to this request has headers only."""
     return head is not None and head.method == b"HEAD"

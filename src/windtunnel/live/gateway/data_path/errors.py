@@ -1,4 +1,4 @@
-"""What a gateway says when it cannot answer: OpenAI's error objects, with the right status."""
+"""The gateway's error responses: OpenAI's error objects, with the matching status."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -8,9 +8,9 @@ import msgspec
 from windtunnel.live.wire.refusals import error_line
 
 KEPT_BODY: Final = 1 << 20
-"""Bytes of an answer that are kept: of an error, or to read its usage."""
+"""Bytes of a response that are kept, to pass on an error or to read the usage."""
 LEFT_STATUS: Final = 499
-"""In the access log, of a client that left before it got a status; as nginx has it."""
+"""The status in the access log for a client that left before it got one, as in nginx."""
 
 TYPES: Final = {
     400: "invalid_request_error",
@@ -30,14 +30,14 @@ TYPES: Final = {
 def error_body(
     status: int, message: str, code: str | None = None, param: str | None = None
 ) -> bytes:
-    """The body of an answer with such a status."""
+    """The body of an error response with this status."""
     kind = TYPES.get(status, "server_error")
     error = {"message": message, "type": kind, "param": param, "code": code}
     return msgspec.json.encode({"error": error})
 
 
 def server_error(status: int, body: bytes, redact: Callable[[str], str]) -> bytes:
-    """A server's error for a client: without the keys of servers, and as OpenAI writes errors."""
+    """A server's error as the client gets it: without server keys, and in OpenAI's format."""
     body = redacted(body, redact)
     if b'"error":{' not in body and b'"error": {' not in body:
         said = error_line(body, redact) or f"The server answered {status}."
@@ -46,7 +46,8 @@ def server_error(status: int, body: bytes, redact: Callable[[str], str]) -> byte
 
 
 def redacted(body: bytes, redact: Callable[[str], str]) -> bytes:
-    """A body of any encoding without the keys of servers; empty if it was cut, maybe in a key."""
+    """A body in any encoding without server keys; empty if it was truncated, perhaps within a
+    key."""
     if len(body) >= KEPT_BODY:
         return b""
     shown = redact(body.decode("utf-8", "surrogateescape"))
@@ -54,7 +55,7 @@ def redacted(body: bytes, redact: Callable[[str], str]) -> bytes:
 
 
 class ClientError(Exception):
-    """A request that is refused before anything is decided about it."""
+    """A request that is refused before any decision is made about it."""
 
     def __init__(
         self,
@@ -69,11 +70,11 @@ class ClientError(Exception):
         self.status: Final = status
         self.body: Final = error_body(status, message, code, param)
         self.headers: Final = headers
-        """Lines of the answer's head that belong to the status."""
+        """Header lines that belong to the status."""
 
 
 class NoServerYet(ClientError):
-    """There is no model to ask for; the first server that is ready may bring it."""
+    """No model is known yet; the first server that becomes ready may bring it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -82,6 +83,6 @@ class NoServerYet(ClientError):
 
 
 def method_error(allowed: Sequence[str]) -> ClientError:
-    """405: the path exists, and has these methods."""
+    """Status 405: the path exists, with these methods."""
     message = f"Use {' or '.join(allowed)} for this path."
     return ClientError(405, message, headers=f"allow: {', '.join(allowed)}\r\n".encode())

@@ -1,7 +1,7 @@
-"""One request on its way: from its client to a server, or several, and the answer back.
+"""One request on its way from client to server, perhaps to several servers, and the response back.
 
-An exchange ends exactly once. Until the first byte of an answer has gone to the client it may be
-sent to another server; after that it is completed or cut, and the client can tell which.
+An exchange ends exactly once. Until the first byte of a response has gone to the client, it may be
+sent to another server; after that it is completed or cut off, and the client can tell which.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -38,17 +38,17 @@ LEFT: Final = "client_left"
 TIMED_OUT: Final = "timed_out"
 EVICTED: Final = "evicted"
 DECIDED: Final = "decided"
-"""In a dry run: it would have been sent to a server."""
+"""In a dry run: the request would have been sent to a server."""
 OUTCOMES: Final = (COMPLETED, REJECTED, FAILED, CUT_OFF, LEFT, TIMED_OUT, EVICTED, DECIDED)
 
 AGAIN: Final = frozenset((429, 502, 503, 504))
-"""Statuses after which another server is asked; so may be 500."""
+"""Statuses after which another server is tried; optionally also after 500."""
 FAILED_WITH: Final = {
     429: "The servers are busy.",
     500: "The server failed.",
     504: "No answer in time.",
 }
-"""Statuses of the last server that was tried that its client gets as well."""
+"""Statuses of the last server tried that are passed on to the client."""
 PREFILL_FIELDS: Final = {
     "stream": False,
     "kv_transfer_params": {
@@ -60,11 +60,11 @@ PREFILL_FIELDS: Final = {
         "remote_port": None,
     },
 }
-"""What vLLM's NixlConnector wants from a request that only computes a prompt."""
+"""The fields that vLLM's NixlConnector requires in a prefill-only request."""
 NOT_PREFILLED: Final = ("stream_options", "min_tokens", "max_completion_tokens", "max_tokens")
 RESPONSES: Final = b"/v1/responses"
 PIECES_WITH_ID: Final = 16
-"""Of an answer that its server stores: the first that may name it."""
+"""The first pieces of a stored response, which may contain its id."""
 
 STATUSES: Final = {
     "queue-full": 429,
@@ -82,7 +82,7 @@ STATUSES: Final = {
     "server-failed": 503,
     "stopping": 503,
 }
-"""Of refusals, by the reason of the decision."""
+"""Statuses of refusals, by the reason of the decision."""
 
 MESSAGES: Final = {
     "queue-full": "The queue is full.",
@@ -103,7 +103,7 @@ MESSAGES: Final = {
 
 
 class EarlyRequest(AnswerReceiver):
-    """A request that came before any server was ready."""
+    """A request that arrived before any server was ready."""
 
     __slots__ = ("body", "client", "head_in", "proxy")
 
@@ -127,7 +127,7 @@ class EarlyRequest(AnswerReceiver):
 
 
 class Exchange(AnswerReceiver):
-    """A request, its client, and the server that has it."""
+    """A request, its client, and the server that answers it."""
 
     __slots__ = (
         "_body",
@@ -194,19 +194,20 @@ class Exchange(AnswerReceiver):
         self._head_line = b""
         self._kept: list[bytes] = []
         self._bytes_kept = 0
-        self._collects = False  # the answer is kept, and passed on as a whole
-        self._prefill = -1  # the server that computes the prompt, while it does
-        self._moved = False  # its KV comes from another server
+        self._collects = False  # the response is collected and passed on as a whole
+        self._prefill = -1  # the server that computes the prompt, while it does so
+        self._moved = False  # the prompt's KV comes from another server
         self._reset_tried = False
         self._retry_after = b""
-        self._responses = 0  # pieces in which the id of a stored answer is looked for
-        self.sent_s = -1.0  # to the first server that was asked
-        self.said = 0  # the status that its client got
+        self._responses = 0  # pieces left to search for the id of a stored response
+        self.sent_s = -1.0  # to the first server
+        self.said = 0  # the status sent to the client
 
-    # What was decided.
+    # Decisions.
 
     def prepare(self, api: bytes, body: bytes, usage_asked: bool) -> None:  # noqa: FBT001
-        """`body` goes to servers; `usage_asked`: the gateway wants the usage, the client not."""
+        """`body` goes to servers; `usage_asked`: the gateway requests the usage, but the client did
+        not."""
         self.api = api
         self._body = body
         if self.fields.stream:
@@ -216,7 +217,8 @@ class Exchange(AnswerReceiver):
             self._responses = PIECES_WITH_ID
 
     def send(self, server: int, reason: str, prefill: int) -> None:
-        """To this server, which was chosen for that reason; `prefill` first, if there is one."""
+        """Sends the request to the chosen server, through `prefill` first if there is one; `reason`
+        is kept."""
         self.server = server
         self.reason = reason
         self._prefill = prefill
@@ -245,14 +247,14 @@ class Exchange(AnswerReceiver):
         pool.send(self, head, body)
 
     def refuse(self, reason: str, seen: float, limit: float) -> None:
-        """It gets no answer from any server."""
+        """Answers the client with a refusal; no server gets the request."""
         status, body, own = self._refusal(reason, seen, limit)
         client, self.client = self.client, None
         if client is not None:
             client.reply(status, body, own)
 
     def _refusal(self, reason: str, seen: float, limit: float) -> tuple[int, bytes, bytes]:
-        """Ends a refused request; the status, body and headers that its client gets."""
+        """Ends a refused request; returns the status, body and headers for its client."""
         status, message = STATUSES[reason], MESSAGES[reason]
         if reason == "server-failed" and self._status in FAILED_WITH:
             status, message = self._status, FAILED_WITH[self._status]
@@ -272,10 +274,10 @@ class Exchange(AnswerReceiver):
         return status, error_body(status, message, code=reason), own
 
     def stop(self, reason: str) -> None:
-        """It was sent, and has to make way."""
+        """Stops a request that was sent, to make way for another."""
         self._cut(EVICTED, reason, MESSAGES.get(reason, reason), STATUSES.get(reason, 503))
 
-    # What the client does.
+    # Client events.
 
     def client_left(self) -> None:
         self.client = None
@@ -284,10 +286,10 @@ class Exchange(AnswerReceiver):
             self.said = self.said or LEFT_STATUS
             self._finish(LEFT, "the client left")
 
-    # What the server does.
+    # Server events.
 
     def head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """The server has begun to answer."""
+        """Handles the head of the server's response."""
         proxy = self._proxy
         self._status = status
         proxy.first_bytes.remove(self)
@@ -314,7 +316,7 @@ class Exchange(AnswerReceiver):
             return
         size = content_length(headers)
         if self.stream is not None and not _is_event_stream(headers):
-            self.stream = None  # a whole answer although a stream was asked for
+            self.stream = None  # not a stream, although one was requested
         if self.stream is not None:
             size = -1
         client = self.client
@@ -323,7 +325,7 @@ class Exchange(AnswerReceiver):
         self._head_line = client.begin(status, headers, self.own_headers(self.reason), size)
 
     def data(self, data: bytes, chunks: bytes) -> None:
-        """A piece of the answer's body."""
+        """Handles a piece of the response body."""
         if self.over:
             return
         passed = self._follow(data)
@@ -333,7 +335,7 @@ class Exchange(AnswerReceiver):
             self._head_line = b""
 
     def complete(self, data: bytes, chunks: bytes) -> None:
-        """The server has ended its answer with this piece."""
+        """Handles the end of the server's response, with its last piece."""
         self.connection = None
         if self.over:
             return
@@ -369,7 +371,7 @@ class Exchange(AnswerReceiver):
         client.end(self._head_line, data, chunks)
 
     def _follow(self, data: bytes) -> bytes:
-        """Takes note of a piece; what of it goes to the client."""
+        """Tracks a piece of the response; returns the part that goes to the client."""
         proxy = self._proxy
         self.last_s = proxy.swept_s
         if self.first_byte_s < 0.0:
@@ -386,7 +388,7 @@ class Exchange(AnswerReceiver):
         return data
 
     def broken(self, what: str) -> None:
-        """The connection to the server is gone, or was never there."""
+        """Handles a connection to the server that broke or could not be opened."""
         connection, self.connection = self.connection, None
         if self.over:
             return
@@ -398,7 +400,7 @@ class Exchange(AnswerReceiver):
             self._cut(CUT_OFF, what, "The server's answer was cut off.", 502)
             return
         if connection is not None and connection.uses > 1 and not self._reset_tried:
-            # The server closed an idle connection at the moment that it was used.
+            # The server closed an idle connection just as it was used.
             self._reset_tried = True
             head, body = self._sent
             self._proxy.pools[self.server].send(self, head, body, fresh=True)
@@ -407,7 +409,7 @@ class Exchange(AnswerReceiver):
         self._fail(what, again=True)
 
     def late(self) -> None:
-        """No answer in time, or a stream that stands still."""
+        """Handles a response that did not begin in time, or a stream that stalled."""
         self._status = 504
         if self._prefill >= 0:
             self.drop_connection()
@@ -423,12 +425,13 @@ class Exchange(AnswerReceiver):
     # From prefill to decode.
 
     def _decode_alone(self) -> None:
-        """The prompt was not computed apart: the server that answers does it."""
+        """Lets the answering server compute the prompt, since the prefill server did not."""
         self.drop_connection()
         self._decode(None)
 
     def _decode(self, transfer: msgspec.Raw | None) -> None:
-        """Sends the client's own request to the server that answers, with where its KV is."""
+        """Sends the client's request to the answering server, with the location of its KV if there
+        is one."""
         proxy = self._proxy
         self._prefill = -1
         self._collects = False
@@ -449,7 +452,8 @@ class Exchange(AnswerReceiver):
     # How it ends.
 
     def _fail(self, what: str, *, again: bool, faulty: bool = True) -> None:
-        """Before anything went to the client: the core decides whether another server is asked."""
+        """Reports a failure before the first byte to the client; the core decides about another
+        server."""
         self.drop_connection()
         proxy = self._proxy
         self._strand()
@@ -459,7 +463,8 @@ class Exchange(AnswerReceiver):
         proxy.pump()
 
     def _pass_whole_on(self) -> None:
-        """An answer that was kept: an error, as OpenAI writes errors, or one with hosts in it."""
+        """Passes on a collected response: an error in OpenAI's format, or a response that contained
+        host names."""
         body = b"".join(self._kept)
         client, self.client = self.client, None
         own = self.own_headers(self.reason)
@@ -476,7 +481,8 @@ class Exchange(AnswerReceiver):
             client.reply(status, body, own)
 
     def _cut(self, outcome: str, reason: str, message: str, status: int) -> None:
-        """After the answer has begun it ends with an error event and a closed connection."""
+        """Ends a response: with an error event and a closed connection if it has begun, else with
+        an error."""
         self.drop_connection()
         client, self.client = self.client, None
         begun = not self._head_line and self.first_byte_s >= 0.0 and not self._collects
@@ -494,7 +500,7 @@ class Exchange(AnswerReceiver):
             client.cut(b"")
 
     def _finish(self, outcome: str, reason: str, *, told: bool = False) -> None:
-        """The one end; `told`: the core decided it and knows."""
+        """The only way an exchange ends; `told`: the core decided the end and knows of it."""
         assert not self.over
         self._strand()
         self.over = True
@@ -503,17 +509,18 @@ class Exchange(AnswerReceiver):
         self._proxy.ended(self, told=told)
 
     def _kept_usage(self) -> TokenUsage | None:
-        """Of an answer that is not a stream, and not too large."""
+        """The usage in a response that is not a stream and not too large."""
         return usage_of(b"".join(self._kept)) if self._bytes_kept <= KEPT_BODY else None
 
     def _strand(self) -> None:
-        """KV that was computed for a server which has not begun to answer is fetched by none."""
+        """Counts KV that was computed for a server that never began to answer: no server will fetch
+        it."""
         if self._moved and self.first_byte_s < 0.0:
             self._moved = False
             self._proxy.metrics.stranded += 1
 
     def own_headers(self, reason: str) -> bytes:
-        """Header lines that the gateway adds to an answer."""
+        """The header lines that the gateway adds to a response."""
         own = b"x-request-id: %b\r\n" % self.id
         if self._proxy.explains and self.head_in.get(b"x-windtunnel-explain") is not None:
             name = self._proxy.server_name(self.server)
@@ -534,7 +541,7 @@ class Exchange(AnswerReceiver):
 
     @property
     def output_tokens(self) -> int:
-        """As the server counted them; else pieces of the stream."""
+        """As counted by the server, otherwise the number of stream events."""
         if self.usage is not None:
             return self.usage.output
         return self.stream.events if self.stream is not None else 0
@@ -548,7 +555,7 @@ def _is_event_stream(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 class DryRunExchange(Exchange):
-    """A request of a dry run: its client gets the decision, and no server the request."""
+    """A request of a dry run: the client gets the decision, and no server gets the request."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
-"""HTTP/1.1 messages: which headers pass, how heads are written, and what is refused.
+"""HTTP/1.1 messages: which headers are passed on, how heads are written, and what is refused.
 
-A message is parsed and then written anew: nothing that a client put between headers and framing
+A message is parsed and then written anew: nothing that a client hides between headers and framing
 reaches a server.
 """
 
@@ -79,7 +79,8 @@ NOT_SENT: Final = HOP_BY_HOP | frozenset(
         b"x-real-ip",
     )
 )
-"""Headers of clients that do not reach servers: of the connection, of identity, of routing."""
+"""Client headers that are not sent to servers: those of the connection, of identity and of
+routing."""
 
 NOT_RETURNED: Final = HOP_BY_HOP | frozenset(
     (b"server", b"date", b"x-request-id", b"set-cookie", b"endpoint-load-metrics")
@@ -88,13 +89,13 @@ NOT_RETURNED: Final = HOP_BY_HOP | frozenset(
 MOST_HEADERS: Final = 128
 ABSOLUTE: Final = re.compile(rb"https?://[^/?#]+", re.IGNORECASE)
 UNDERSCORE: Final = 95
-"""A number: searching for one byte costs a tenth of searching for bytes."""
+"""As a number: searching for one byte costs a tenth of searching for a bytes object."""
 BODILESS: Final = (204, 304)
-"""Statuses of answers that have no body, and so no framing."""
+"""Statuses of responses without a body, and so without framing."""
 
 
 class RequestHead:
-    """The head of a request as it was parsed."""
+    """The parsed head of a request."""
 
     __slots__ = ("headers", "http_10", "keep_alive", "method", "path")
 
@@ -114,14 +115,14 @@ class RequestHead:
         return None
 
     def without_upgrade(self) -> bytes:
-        """The head as a client would have written it that does not ask for another protocol."""
+        """The head without its request to upgrade to another protocol."""
         lines = [b"%b %b HTTP/1.%d" % (self.method, self.path, 0 if self.http_10 else 1)]
         lines += [b"%b: %b" % (name, value) for name, value in self.headers if name != b"upgrade"]
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
 def origin_form(target: bytes) -> bytes:
-    """The path and query of a request's target, which may be a whole URL."""
+    """The path and query of a request's target, which may be a full URL."""
     if target.startswith(b"/"):
         return target
     found = ABSOLUTE.match(target)
@@ -132,7 +133,7 @@ def origin_form(target: bytes) -> bytes:
 
 
 def check_head(head: RequestHead) -> None:
-    """What the parser lets pass and HTTP forbids; a fault is a ClientError."""
+    """Checks rules of HTTP that the parser does not enforce; raises ClientError."""
     hosts = 0
     for name, value in head.headers:
         if name == b"host":
@@ -147,7 +148,7 @@ def check_head(head: RequestHead) -> None:
 
 
 def named_by_connection(headers: list[tuple[bytes, bytes]]) -> list[bytes]:
-    """Headers that `Connection` declares to be about the connection alone."""
+    """The headers that `Connection` lists as hop-by-hop."""
     named: list[bytes] = []
     for name, value in headers:
         if name == b"connection":
@@ -156,12 +157,12 @@ def named_by_connection(headers: list[tuple[bytes, bytes]]) -> list[bytes]:
 
 
 def content_length(headers: list[tuple[bytes, bytes]]) -> int:
-    """The length of a body; -1: it is not known."""
+    """The length of a body; -1 if unknown."""
     return int(digits(headers, b"content-length") or b"-1")
 
 
 def digits(headers: list[tuple[bytes, bytes]], wanted: bytes) -> bytes:
-    """A header that is a number of up to 15 digits; empty: there is none."""
+    """The value of a header that is a number of up to 15 digits; empty if there is none."""
     for name, value in headers:
         if name == wanted and value.isdigit() and len(value) < 16:
             return value
@@ -171,7 +172,7 @@ def digits(headers: list[tuple[bytes, bytes]], wanted: bytes) -> bytes:
 def upstream_head(
     method: bytes, path: bytes, host: bytes, own: bytes, head: RequestHead, size: int
 ) -> bytes:
-    """The head of the request to a server; `own` are the gateway's header lines."""
+    """The head of the request to a server; `own` holds the gateway's header lines."""
     dropped = named_by_connection(head.headers)
     lines = [method, b" ", path, b" HTTP/1.1\r\nhost: ", host, b"\r\n", own]
     for name, value in head.headers:
@@ -184,7 +185,7 @@ def upstream_head(
 def response_head(
     status: int, headers: list[tuple[bytes, bytes]], own: bytes, framing: bytes
 ) -> bytes:
-    """The head of an answer to a client."""
+    """The head of a response to a client."""
     reason = REASONS.get(status, b"Status")
     dropped = named_by_connection(headers)
     lines = [b"HTTP/1.1 %d " % status, reason, b"\r\n", own]

@@ -1,4 +1,4 @@
-"""A request whose bytes pass through Envoy: decided here, carried there."""
+"""A request that Envoy forwards: decided here, carried there."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -28,9 +28,8 @@ STOPPED: Final = 3
 
 
 class PickedRequest(Exchange):
-    """An exchange without connections. The picker's stream reports what passes, and is called back
-    when there is a decision: `state` says which.
-    """
+    """An exchange without connections of its own. The picker's stream reports what passes through
+    Envoy, and is called back when there is a decision, which `state` holds."""
 
     __slots__ = ("_decided", "prefill", "refusal", "refusal_headers", "refusal_status", "state")
 
@@ -51,7 +50,7 @@ class PickedRequest(Exchange):
         self.refusal_status = 0
         self._decided: Final = decided
 
-    # What was decided.
+    # Decisions.
 
     def send(self, server: int, reason: str, prefill: int) -> None:
         self.server = server
@@ -73,7 +72,7 @@ class PickedRequest(Exchange):
         self._stop(EVICTED, reason, MESSAGES.get(reason, reason), STATUSES.get(reason, 503))
 
     def late(self) -> None:
-        """No answer in time, or one that stands still: Envoy is told to end the request."""
+        """Has Envoy end a request whose response did not begin in time, or stalled."""
         if self._status == 0:
             self._status = 504
             self._fail("no answer in time", again=False)
@@ -90,15 +89,15 @@ class PickedRequest(Exchange):
         self._finish(outcome, reason)
         self._decided()
 
-    # What passes.
+    # Traffic.
 
     @property
     def body(self) -> bytes:
-        """What goes to the server."""
+        """The body for the server."""
         return self._body
 
     def answer_began(self, status: int, *, is_stream: bool) -> None:
-        """The head of the server's answer has come; there is no second try from here."""
+        """Handles the head of the server's response; from here on there is no retry."""
         proxy = self._proxy
         now_s = proxy.now_s()
         self.said = self._status = status
@@ -113,7 +112,7 @@ class PickedRequest(Exchange):
         proxy.pump()
 
     def answer_data(self, data: bytes, *, last: bool) -> bytes:
-        """A piece of the answer's body; what of it goes to the client."""
+        """Handles a piece of the response body; returns the part that goes to the client."""
         if data:
             data = self._follow(data)
         if last:
@@ -121,14 +120,13 @@ class PickedRequest(Exchange):
         return data
 
     def answer_ended(self) -> None:
-        """The answer ended with trailers, or had no body."""
+        """Handles a response that ended with trailers or had no body."""
         if not self.over:
             self._answer_ended()
 
     def left(self) -> None:
-        """Envoy has closed the stream: before the answer began its client left, otherwise the
-        cause is unknown.
-        """
+        """Handles the end of Envoy's stream: before the response began, the client left; after
+        that, the cause is unknown."""
         if not self.over:
             begun = self.first_byte_s >= 0.0
             reason = "the answer was not passed on whole" if begun else "the client left"

@@ -1,4 +1,4 @@
-"""The proxy: connects clients, decisions and servers, and keeps every deadline."""
+"""The proxy: connects clients, decisions and servers, and enforces every deadline."""
 
 import asyncio
 import logging
@@ -47,10 +47,10 @@ from windtunnel.live.gateway.request_trace import RequestTrace
 
 SWEEP_S: Final = 0.1
 LINGER_S: Final = 1.0
-"""How long a refused client may take to read why."""
+"""How long a refused client may take to read the error."""
 MOST_SESSIONS: Final = 200_000
 LONGEST_RETRY_S: Final = 120
-"""OpenAI's clients do not come back at all after a longer time."""
+"""OpenAI's clients ignore a longer retry-after."""
 AFTER_STOPPING_S: Final = 5
 RATE_WINDOW_S: Final = 10.0
 LONGEST_ID: Final = 128
@@ -65,13 +65,13 @@ ANSWERED_BY_SERVERS: Final = frozenset(
     )
 )
 STREAMING: Final = frozenset((b"/v1/chat/completions", b"/v1/completions"))
-"""Paths whose streams have a usage chunk that can be asked for."""
+"""Paths whose streams can be asked for a usage chunk."""
 
 _log = logging.getLogger("windtunnel.gateway")
 
 
 class ProxyLimits(NamedTuple):
-    """What clients and servers may cost, as typed numbers."""
+    """Limits on clients and servers, as typed numbers."""
 
     head_bytes: int
     body_bytes: int
@@ -83,11 +83,11 @@ class ProxyLimits(NamedTuple):
     first_byte_s: float
     silence_s: float
     internal_errors: bool
-    """Whether another server is asked after a 500."""
+    """Whether another server is tried after a 500."""
 
 
 class KeyHolder(NamedTuple):
-    """What a client's key stands for."""
+    """The tenant and classes of a client's key."""
 
     tenant: int
     classes: tuple[int, ...]
@@ -97,7 +97,7 @@ ANYONE: Final = KeyHolder(0, ())
 
 
 class Proxy:
-    """Everything between the two sides. One event loop runs all of it."""
+    """Everything between the client and server sides, on one event loop."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Proxy:
         self.trace: RequestTrace | None = None
         self.stopping = False
         self.redact: Callable[[str], str] = lambda text: text
-        """Takes the keys of servers out of a text: servers repeat what they were sent."""
+        """Removes server keys from a text, since servers echo what they were sent."""
         self.tokenizers: dict[str, ModelTokenizer] = {}
         self.access_log: AccessLog | None = None
         self.responses: Final = ResponseOwners()
@@ -130,7 +130,7 @@ class Proxy:
         self.streams: Final = ProgressDeadlines[AnswerReceiver](limits.silence_s)
         self.early: Final = Deadlines[EarlyRequest](core.policies.unplaced_ttl_s)
         self.connections: Final[set[ClientConnection]] = set()
-        self.retrievals: Final[dict[Retrieval, None]] = {}  # about stored answers, under way
+        self.retrievals: Final[dict[Retrieval, None]] = {}  # of stored responses, in flight
         self._asks_usage: Final = asks_usage
         self._exchange_type: Final = DryRunExchange if dry_run else Exchange
         self._prompts: Final = prompts
@@ -145,7 +145,7 @@ class Proxy:
         self.arrived = 0
         self.ended_per_s: Final[dict[str, float]] = {}  # by base model, in `RATE_WINDOW_S`
         self._ends: Final[dict[str, int]] = {}
-        self.swept_s = 0.0  # a clock that costs nothing to read, and is a little late
+        self.swept_s = 0.0  # a clock that is free to read, but slightly late
         self._ids = 0
         self._id_start: Final = f"wt-{fresh_seed():016x}-".encode()
         self._pumping = False
@@ -153,15 +153,16 @@ class Proxy:
         self._timer_s = float("inf")
 
     def now_s(self) -> float:
-        """Since the gateway started."""
+        """Seconds since the gateway started."""
         return lap_s() - self._start_s
 
     def use_keys(self, keys: dict[bytes, KeyHolder]) -> None:
-        """Keys of clients by their SHA-256; none: no key is asked for."""
+        """Sets the client keys, by their SHA-256; if there are none, no key is required."""
         self._keys = keys
 
     def made_response(self, exchange: Exchange, data: bytes) -> bool:
-        """Whether the start of an answer names it; its server is asked for it from now on."""
+        """Whether the start of a response contains its id; later requests for it go to its
+        server."""
         tenant = self._arrivals[exchange.number].tenant
         return self.responses.made(data, exchange.server, tenant)
 
@@ -169,7 +170,8 @@ class Proxy:
         return self.core.servers[server].name if server >= 0 else "none"
 
     def retry_after_s(self, model: str, wait_s: float = 0.0) -> int:
-        """When a refused client may come again: after `wait_s`, and when the queue is over."""
+        """Seconds until a refused client may retry: `wait_s`, or else the time to work off the
+        queue."""
         if self.stopping:
             return AFTER_STOPPING_S
         per_s = self.ended_per_s.get(self.core.base_of(model), 0.0)
@@ -178,7 +180,7 @@ class Proxy:
         return min(max(1, math.ceil(wait_s)), LONGEST_RETRY_S)
 
     def limits_of(self, exchange: Exchange) -> list[Allowance]:
-        """What its tenant may still ask for."""
+        """What the request's tenant may still use."""
         if not self.core.has_allowances:
             return []
         tenant = self._arrivals[exchange.number].tenant
@@ -187,7 +189,7 @@ class Proxy:
     # Connections.
 
     def opened(self, connection: ClientConnection) -> bool:
-        """Whether there is room for one more."""
+        """Registers a connection; returns whether it is within the limit."""
         if len(self.connections) >= self.limits.connections or self.stopping:
             return False
         self.connections.add(connection)
@@ -211,7 +213,7 @@ class Proxy:
     def handle(
         self, client: ClientConnection, head: RequestHead, body: bytes, began_s: float
     ) -> None:
-        """A whole request has come."""
+        """Handles a complete request."""
         try:
             path = head.path.partition(b"?")[0]
             if path in ANSWERED_BY_SERVERS:
@@ -235,7 +237,8 @@ class Proxy:
         client.reply(error.status, error.body, own)
 
     def _look_at_early(self, now_s: float) -> None:
-        """Requests that no server was ready for: their turn has come, or their time is over."""
+        """Handles requests that arrived before any server was ready, or refuses them after the time
+        limit."""
         if not len(self.early):
             return
         if self.stopping or self.core.models():
@@ -245,7 +248,8 @@ class Proxy:
             self._refuse(one.client, one.head_in, NoServerYet())
 
     def refused_early(self, error: ClientError, given: bytes = b"", path: bytes = b"") -> None:
-        """A request that was not valid, or that found no server ready before its admission."""
+        """Counts and logs a request that was invalid, or that found no server ready before
+        admission."""
         self.metrics.refused_early(error.status)
         if self.access_log is not None:
             self.access_log.add(
@@ -267,7 +271,7 @@ class Proxy:
         self.start(exchange, path, body, holder, ())
 
     def read(self, head: RequestHead, body: bytes) -> BodyFields:
-        """What decisions need of a request for a model that there is; else a ClientError."""
+        """Reads the fields that decisions need, for a known model; raises ClientError otherwise."""
         if head.method != b"POST":
             raise method_error(("POST",))
         kind = head.get(b"content-type")
@@ -294,7 +298,7 @@ class Proxy:
         holder: KeyHolder,
         among: tuple[int, ...],
     ) -> None:
-        """A request that was read arrives; `among`: only these servers may have it."""
+        """Submits a request that was read; `among`: the only servers that may take it."""
         head, fields, number = exchange.head_in, exchange.fields, exchange.number
         slo = self._class_of(head, holder)
         model = fields.model
@@ -345,7 +349,7 @@ class Proxy:
         self.pump()
 
     def ended(self, exchange: Exchange, *, told: bool) -> None:
-        """An exchange is over; `told`: the decisions know."""
+        """Handles the end of an exchange; `told`: the decisions know of it."""
         number = exchange.number
         base = self.core.base_of(exchange.model)
         self._ends[base] = self._ends.get(base, 0) + 1
@@ -387,7 +391,7 @@ class Proxy:
             self.pump()
 
     def pump(self) -> None:
-        """Carries out what was decided, one action after another."""
+        """Carries out the decided actions, one after another."""
         if self._pumping:
             return
         self._pumping = True
@@ -407,7 +411,7 @@ class Proxy:
         self._plan()
 
     def _plan(self) -> None:
-        """One timer for when the decisions want to look again."""
+        """Sets one timer for the next tick that the decisions need."""
         next_s = self.core.next_s
         if next_s < self._timer_s:
             if self._timer is not None:
@@ -423,7 +427,8 @@ class Proxy:
         self.pump()
 
     def sweep(self) -> None:
-        """Every deadline, ten times a second; each costs what is late."""
+        """Checks every deadline, ten times a second; the cost is proportional to what has
+        expired."""
         now_s = self.now_s()
         passed_s = now_s - self.swept_s
         if passed_s > 0.0:
@@ -461,14 +466,14 @@ class Proxy:
         return len(self._exchanges) + len(self.retrievals) + len(self.early)
 
     def give_up(self) -> None:
-        """The time to stop has come: what is under way is cut."""
+        """Cuts off all requests in flight when the drain time is over."""
         for exchange in list(self._exchanges.values()):
             exchange.stop("stopping")
         for retrieval in list(self.retrievals):
             retrieval.stop()
 
     def refuse_queued(self) -> None:
-        """The gateway stops: what was not sent to a server gets its answer now."""
+        """Refuses requests not yet sent to a server, because the gateway is stopping."""
         for exchange in list(self._exchanges.values()):
             if exchange.server < 0:
                 exchange.stop("stopping")
@@ -479,7 +484,8 @@ class Proxy:
     def _prompt(
         self, model: str, salt: str, prompt: bytes, body: bytes
     ) -> tuple[int, list[int], list[int]]:
-        """Tokens of a prompt and its prefix chain: exact with a tokenizer, else by its bytes."""
+        """A prompt's tokens and prefix chain: exact with a tokenizer, otherwise estimated from its
+        bytes."""
         prompts = self._prompts
         if self.tokenizers:
             tokenizer = self.tokenizers.get(self.core.base_of(model))
@@ -497,7 +503,7 @@ class Proxy:
         return bool(self._keys)
 
     def identify(self, head: RequestHead) -> KeyHolder:
-        """The tenant of a request; a key that is missing or not known is a ClientError."""
+        """The tenant of a request; raises ClientError if its key is missing or unknown."""
         if not self._keys:
             return ANYONE
         given = head.get(b"authorization") or b""
@@ -510,7 +516,7 @@ class Proxy:
         return found
 
     def _holder(self, path: bytes, previous: str | None, tenant: int) -> int:
-        """The server that has the conversation that a request goes on with; -1: none is known."""
+        """The server that has the conversation that a request continues; -1 if none is known."""
         if path != RESPONSES or not previous:
             return -1
         owner = self.responses.find(previous.encode(), tenant)
@@ -557,7 +563,7 @@ class Proxy:
         return b"%b%d" % (self._id_start, self._ids)
 
     def trace_line(self, head: RequestHead) -> bytes:
-        """The W3C trace context for a server, under a span of ours; empty without one."""
+        """The W3C trace context for a server, with a new span; empty if the request has none."""
         given = head.get(b"traceparent")
         if given is None:
             return b""
@@ -581,7 +587,7 @@ class Proxy:
             prompt = usage.prompt or prompt
         output = exchange.output_tokens
         if not output and usage is None and exchange.outcome in (COMPLETED, DECIDED):
-            output = arrival.output_tokens  # nothing counted its tokens
+            output = arrival.output_tokens  # its tokens were not counted
         policies = self.core.policies
         row = TraceRow(
             exchange.arrived_s,
@@ -642,7 +648,7 @@ class Proxy:
         line["output_tokens"] = exchange.output_tokens
         return line
 
-    # What the gateway answers itself.
+    # Requests that the gateway answers itself.
 
     def _own_answer(self, client: ClientConnection, head: RequestHead, path: bytes) -> None:
         given = self._id_of(head)
@@ -673,7 +679,8 @@ class Proxy:
         client.exchange = retrieval
 
     def owner_of(self, head: RequestHead, name: bytes, what: bytes, tenant: int) -> int:
-        """The server that has a stored answer; what may not be asked of it is a ClientError."""
+        """The server that has a stored response; raises ClientError for an unknown one or a wrong
+        method."""
         allowed = [method.decode() for method, ends in METHODS.items() if what in ends]
         if head.method.decode("latin-1") not in allowed:
             raise method_error(allowed)

@@ -1,4 +1,5 @@
-"""Stored answers of `/v1/responses`: kept by the server that made them, and asked for there."""
+"""Stored responses of `/v1/responses`, which are kept and retrieved at the server that made
+them."""
 
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,29 +20,29 @@ if TYPE_CHECKING:
 
 MOST_KEPT: Final = 100_000
 MOST_RETRIEVALS: Final = 1000
-"""Requests about stored answers at a time: admission does not see them."""
+"""Concurrent requests for stored responses: they bypass admission."""
 START: Final = b"/v1/responses/"
 ASKED: Final = re.compile(rb"/v1/responses/([A-Za-z0-9_-]{1,128})(/cancel|/input_items)?")
 MADE: Final = re.compile(rb'"id"\s*:\s*"(resp_[A-Za-z0-9_-]{1,120})"')
 METHODS: Final = {b"GET": (b"", b"/input_items"), b"POST": (b"/cancel",), b"DELETE": (b"",)}
-"""What may be asked of a stored answer: the ends of paths, by method."""
+"""The operations on a stored response: path suffixes by method."""
 
 
 class StoredResponse(NamedTuple):
-    """Where a stored answer is, and whose it is."""
+    """The server and the tenant of a stored response."""
 
     server: int
     tenant: int
 
 
 class ResponseOwners:
-    """Which server made which answer; the one that was used longest ago is forgotten."""
+    """The server that made each response; the least recently used is forgotten."""
 
     def __init__(self) -> None:
         self._owners: Final[dict[bytes, StoredResponse]] = {}
 
     def made(self, data: bytes, server: int, tenant: int) -> bool:
-        """Reads the id in the start of an answer; whether there was one."""
+        """Registers the id in the start of a response; returns whether there was one."""
         found = MADE.search(data)
         if found is None:
             return False
@@ -51,7 +52,7 @@ class ResponseOwners:
         return True
 
     def find(self, name: bytes, tenant: int) -> StoredResponse | None:
-        """The owner of an answer; that of another tenant is as unknown as one that never was."""
+        """The owner of a response; one of another tenant is treated as unknown."""
         owner = self._owners.get(name)
         if owner is None or owner.tenant != tenant:
             return None
@@ -60,7 +61,7 @@ class ResponseOwners:
 
 
 class Retrieval(AnswerReceiver):
-    """A request about a stored answer: it goes to one server, past admission and routing."""
+    """A request for a stored response: it goes to one server, bypassing admission and routing."""
 
     __slots__ = (
         "_asked",
@@ -88,7 +89,7 @@ class Retrieval(AnswerReceiver):
     ) -> None:
         super().__init__()
         self.id: Final = given
-        self.status = 0  # that the client got
+        self.status = 0  # sent to the client
         self._proxy: Final = proxy
         self._client: ClientConnection | None = client
         self._head_in: Final = head
@@ -101,7 +102,7 @@ class Retrieval(AnswerReceiver):
         self._kept: bytearray | None = None  # the body of an error
 
     def send(self) -> None:
-        """Asks the server; only what changes nothing is sent on a connection that was used."""
+        """Sends the request to the server; only GET requests may reuse a connection."""
         proxy, head = self._proxy, self._head_in
         if len(proxy.retrievals) >= MOST_RETRIEVALS:
             raise ClientError(429, "Too many stored responses are being asked for.")
@@ -157,7 +158,7 @@ class Retrieval(AnswerReceiver):
         if self.over:
             return
         reused = connection is not None and connection.uses > 1 and not connection.answering
-        if reused and self.attempt == 1:  # the server closed an idle connection as it was used
+        if reused and self.attempt == 1:  # the server closed an idle connection just as it was used
             self.attempt = 2
             self._proxy.pools[self._server].send(self, self._asked, b"", fresh=True)
             return
@@ -168,7 +169,7 @@ class Retrieval(AnswerReceiver):
         self._refuse(504, "No answer in time.")
 
     def stop(self) -> None:
-        """The gateway stops."""
+        """Ends the request because the gateway is stopping."""
         self.drop_connection()
         self._refuse(503, "The gateway is stopping.")
 
@@ -191,7 +192,7 @@ class Retrieval(AnswerReceiver):
             client.reply(status, error_body(status, message), self._own)
 
     def _end(self, outcome: str, reason: str = "") -> ClientConnection | None:
-        """The one end; the client, if it is still there."""
+        """The only way a retrieval ends; returns the client if it is still connected."""
         client, self._client = self._client, None
         self.over = True
         proxy = self._proxy

@@ -1,4 +1,5 @@
-"""The servers' end of the data path: pooled HTTP/1.1 connections, one request on each at a time."""
+"""The server side of the data path: pooled HTTP/1.1 connections, each with one request at a
+time."""
 
 import asyncio
 import ssl
@@ -14,17 +15,17 @@ from windtunnel.live.gateway.metrics import GatewayMetrics
 
 MOST_IDLE: Final = 256
 IDLE_S: Final = 4.0
-"""vLLM closes idle connections after 5 s: ours are dropped before."""
+"""vLLM closes idle connections after 5 s, so ours are dropped before that."""
 LARGEST_HEAD: Final = 256 << 10
 HEAD_END: Final = b"\r\n\r\n"
 COPIED: Final = 16 << 10
-"""Bodies of requests up to this size are copied behind their heads: one write is cheaper."""
+"""Request bodies up to this size are copied after their heads: one write is cheaper."""
 NOT_HTTP: Final = "the server's answer is not valid HTTP"
 BAD_STATUS: Final = "the status of the server's answer is not between 100 and 599"
 
 
 class AnswerReceiver(Progress):
-    """Receives a server's response, or the news that there is none."""
+    """Receives a server's response, or is notified that there is none."""
 
     __slots__ = ("attempt", "connection", "over")
 
@@ -35,27 +36,27 @@ class AnswerReceiver(Progress):
         self.over = False
 
     def waits_for(self, attempt: int) -> bool:
-        """Whether the connection that was asked for in this attempt is still wanted."""
+        """Whether the connection requested in this attempt is still needed."""
         return not self.over and self.attempt == attempt
 
     def head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """The server has begun to answer."""
+        """The server has begun to respond."""
         raise NotImplementedError
 
     def data(self, data: bytes, chunks: bytes) -> None:
-        """A piece of the answer's body; `chunks`: the same as it came, or empty."""
+        """A piece of the response body; `chunks` is the same data as received, or empty."""
         raise NotImplementedError
 
     def complete(self, data: bytes, chunks: bytes) -> None:
-        """The server has ended its answer with this piece; `chunks` has the last one, too."""
+        """The server has ended its response with this piece; `chunks` includes the last chunk."""
         raise NotImplementedError
 
     def broken(self, what: str) -> None:
-        """The connection to the server is gone, or was never there."""
+        """The connection to the server broke or could not be opened."""
         raise NotImplementedError
 
     def late(self) -> None:
-        """No answer in time, or a stream that stands still."""
+        """The response did not begin in time, or the stream stalled."""
         raise NotImplementedError
 
     def client_left(self) -> None:
@@ -76,29 +77,29 @@ class AnswerReceiver(Progress):
 
 
 class ServerConnection:
-    """A connection to a server. What it reads goes to the exchange that it works for.
+    """A connection to a server, which passes what it reads to its current exchange.
 
-    As `ClientConnection`, it derives from no class of asyncio so that it can be compiled.
+    Like `ClientConnection`, it derives from none of asyncio's classes so that it can be compiled.
     """
 
     def __init__(self, pool: "ServerPool") -> None:
         self.transport: asyncio.Transport | None = None
         self.uses = 0
         self.idle_since_s = 0.0
-        self.answering = False  # some byte of the answer has come
+        self.answering = False  # the first byte of the response has arrived
         self._pool: Final = pool
         self._exchange: AnswerReceiver | None = None
         self._parser: Final = httptools.HttpResponseParser(self)
-        self._chunks: ChunkDecoder | None = None  # takes the body past the parser
+        self._chunks: ChunkDecoder | None = None  # decodes the body instead of the parser
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._pieces: Final[list[bytes]] = []
         self._head_done = False
         self._complete = False
-        self._unrequested = False  # more came after the end of the answer
+        self._unrequested = False  # data followed the end of the response
         self._invalid = ""  # what is wrong with its head
         self._keeps_alive = False
-        self._ends_by_closing = False  # its answer has no length
+        self._ends_by_closing = False  # the response has no length
         self._head_is_whole = False
         self._head_bytes = 0
 
@@ -121,7 +122,7 @@ class ServerConnection:
         return False
 
     def pause_writing(self) -> None:
-        """Bodies of requests are bounded: they are written at once."""
+        """Does nothing: request bodies are bounded and written at once."""
 
     def resume_writing(self) -> None:
         pass
@@ -131,7 +132,7 @@ class ServerConnection:
         self.uses += 1
         self.answering = False
         self._head_done = self._complete = self._ends_by_closing = self._unrequested = False
-        self._keeps_alive = False  # until the parser says so of this answer
+        self._keeps_alive = False  # until the parser reports it for this response
         self._invalid = ""
         self._head_bytes = 0
         self._chunks = None
@@ -143,7 +144,8 @@ class ServerConnection:
             transport.writelines((head, body))
 
     def leave(self) -> None:
-        """The exchange wants nothing more: an answer under way ends by closing the connection."""
+        """Releases the connection from its exchange, and closes it, which ends a response under
+        way."""
         self._exchange = None
         if self.transport is not None:
             self.transport.abort()
@@ -168,7 +170,7 @@ class ServerConnection:
             self._parse(exchange, data)
 
     def _parse(self, exchange: AnswerReceiver, data: bytes) -> None:
-        """A piece of the head, or of a body with a length."""
+        """Parses a piece of the head, or of a body with a known length."""
         self.answering = True
         try:
             if self._head_done:
@@ -181,7 +183,7 @@ class ServerConnection:
             else:
                 self._invalid = self._invalid or NOT_HTTP
         if self._exchange is not exchange:
-            return  # it has left, by what the head said
+            return  # the exchange left because of the head
         if self._invalid:
             self.leave()
             exchange.broken(self._invalid)
@@ -198,7 +200,7 @@ class ServerConnection:
         self._pass_on(exchange)
 
     def _pass_on(self, exchange: AnswerReceiver) -> None:
-        """What the parser found of a body."""
+        """Passes on the parsed part of a body."""
         pieces = self._pieces
         if pieces:
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -211,9 +213,10 @@ class ServerConnection:
             exchange.data(body, b"")
 
     def _feed_head(self, data: bytes) -> bytes:
-        """Parses the head of an answer; what follows it, if that is for the decoder of chunks.
+        """Parses the head of a response; returns the data after it, if that is for the chunk
+        decoder.
 
-        Only of a head that came in one piece it is known where it ends.
+        The end of a head is known only if it arrived in one piece.
         """
         self._head_is_whole = self._head_bytes == 0
         self._head_bytes += len(data)
@@ -236,7 +239,7 @@ class ServerConnection:
         chunks = data if decoder.as_came else b""
         if decoder.done:
             self._chunks = None
-            self._parser.feed_data(LAST_CHUNK)  # for it, the body was empty
+            self._parser.feed_data(LAST_CHUNK)  # the parser saw an empty body
             self._unrequested = decoder.more
             self._finish(exchange, body, chunks)
         elif body:
@@ -294,7 +297,7 @@ class ServerConnection:
 
 
 class ServerAddress:
-    """Where a server is, and what every request to it has."""
+    """The address of a server, and the headers of every request to it."""
 
     def __init__(
         self, url: str, host: str, port: int, key: str, tls: ssl.SSLContext | None
@@ -310,7 +313,7 @@ class ServerAddress:
 
 
 class ServerPool:
-    """Connections to one server."""
+    """The connections to one server."""
 
     def __init__(
         self, address: ServerAddress, connect_s: float, number: int, metrics: GatewayMetrics
@@ -326,7 +329,7 @@ class ServerPool:
     def send(
         self, exchange: AnswerReceiver, head: bytes, body: bytes, *, fresh: bool = False
     ) -> None:
-        """Sends on an idle connection, or on a new one; `fresh`: only on a new one."""
+        """Sends a request on an idle connection or a new one; `fresh`: only on a new one."""
         while self._idle and not fresh:
             connection = self._idle.pop()
             transport = connection.transport
@@ -342,13 +345,14 @@ class ServerPool:
 
     def release(self, connection: ServerConnection) -> None:
         if len(self._idle) < MOST_IDLE and connection.transport is not None:
-            connection.idle_since_s = lap_s()  # asking for the loop is a system call
+            connection.idle_since_s = lap_s()  # getting the loop would be a system call
             self._idle.append(connection)
         elif connection.transport is not None:
             connection.transport.close()
 
     def unrequested(self) -> None:
-        """A server sent more than its answer; the connection is of no more use."""
+        """Counts data that a server sent beyond its response; the connection is no longer
+        usable."""
         self._metrics.sent_unrequested(self._number)
 
     def lost(self, connection: ServerConnection) -> None:
@@ -357,7 +361,7 @@ class ServerPool:
             self._idle.remove(connection)
 
     def sweep(self, now_s: float) -> None:
-        """Closes connections that the server is about to close."""
+        """Closes idle connections that the server is about to close."""
         old = [one for one in self._idle if now_s - one.idle_since_s > IDLE_S]
         for connection in old:
             if connection.transport is not None:

@@ -1,7 +1,7 @@
-"""Follows an answer as it passes: when its first token came, how many there were, how it ended.
+"""Follows a response as it passes: when its first token arrived, how many there were, how it ended.
 
-Server-sent events are passed on byte for byte, apart from the usage chunk that the gateway asked
-for and the client did not. An answer that ends without its last event (`[DONE]`) was cut off.
+Server-sent events are passed on byte for byte, except for a usage chunk that the gateway requested
+and the client did not. A response without its last event (`[DONE]`) was cut off.
 """
 
 from typing import Final
@@ -15,15 +15,16 @@ EVENT_END: Final = b"\n\n"
 USAGE: Final = b'"usage"'
 TRANSFER: Final = b'"kv_transfer_params":{'
 LONGEST_EVENT: Final = 4 << 20
-QUOTE: Final = 34  # a number: searching for bytes costs ten times as much
+QUOTE: Final = 34  # as a number: searching for a bytes object costs ten times as much
 SPACE: Final = 32
 BACKSLASH: Final = 92
 MOST_LESSONS: Final = 4
-"""Events in a row that are taken apart in vain: there are servers whose events are never alike."""
+"""Failed attempts in a row to learn the form of events, after which no more are made: some
+servers' events are never alike."""
 
 
 class EventStream:
-    """The events of one streamed answer."""
+    """The events of one streamed response."""
 
     __slots__ = (
         *("_ends_with_done", "_held", "_lessons", "_rest", "_start", "_strips", "_tail"),
@@ -32,18 +33,18 @@ class EventStream:
 
     def __init__(self, *, strips_usage: bool, ends_with_done: bool) -> None:
         self.events = 0
-        self.done = False  # the last event has passed
+        self.done = False  # whether the last event has passed
         self.usage: TokenUsage | None = None
         self._strips: Final = strips_usage
         self._ends_with_done: Final = ends_with_done  # False: `response.completed` is the last
-        self._held = b""  # the start of an event whose end has not come
+        self._held = b""  # the start of an incomplete event
         self._tail = b""
-        self._start = b""  # of an event that has only text, and what follows its text
+        self._start = b""  # of a text-only event; `_rest` is what follows its text
         self._rest = b""
         self._lessons = MOST_LESSONS
 
     def feed(self, data: bytes) -> bytes:
-        """What of this goes to the client now."""
+        """Processes data; returns the part that goes to the client now."""
         if self._start and self._is_text(data):
             self.events += 1
             self._tail = b""
@@ -54,7 +55,7 @@ class EventStream:
             self._held = b""
         if self._strips and not data.endswith(EVENT_END):
             data = self._whole_events(data)
-        if data.find(TRANSFER) >= 0:  # `in` costs an exception for each search
+        if data.find(TRANSFER) >= 0:  # `in` would cost an exception for each search
             data = EVENT_END.join([_without_transfer(one) for one in data.split(EVENT_END)])
         events = data.count(b"data: {")
         self.events += events
@@ -74,7 +75,7 @@ class EventStream:
         return data
 
     def _whole_events(self, data: bytes) -> bytes:
-        """Holds back an event whose end has not come."""
+        """Holds back an incomplete event."""
         end = data.rfind(EVENT_END) + 2
         if end < 2:
             end = 0
@@ -85,7 +86,8 @@ class EventStream:
         return data
 
     def _is_text(self, data: bytes) -> bool:
-        """Whether this is an event like the last, but for its text: there is nothing to read."""
+        """Whether this event differs from the last only in its text, so that nothing needs to be
+        read."""
         start, rest = self._start, self._rest
         end = len(data) - len(rest)
         return (
@@ -97,7 +99,8 @@ class EventStream:
         )
 
     def _learn(self, data: bytes) -> None:
-        """Takes apart an event that has neither usage nor anything else that matters."""
+        """Learns the parts around the text of an event that has no usage or other relevant
+        fields."""
         self._start = b""
         self._lessons -= 1
         place = data.find(b'content":')
@@ -111,18 +114,18 @@ class EventStream:
             self._start, self._rest = data[: place + 1], data[end:]
 
     def end(self) -> bytes:
-        """The server has ended its answer: what was held back."""
+        """Ends the response; returns the data held back."""
         held, self._held = self._held, b""
         return held
 
     def _look_in_tail(self, data: bytes) -> None:
-        """`[DONE]` may be cut in two."""
+        """Looks for `[DONE]`, which may be split between two pieces."""
         self._tail = (self._tail + data)[-len(DONE) - 4 :]
         if DONE in self._tail:
             self.done = True
 
     def _read_usage(self, data: bytes) -> bytes:
-        """Notes the usage in these events, and takes out the chunk that has nothing else."""
+        """Reads the usage in these events, and removes the chunk that contains nothing else."""
         kept = []
         for event in data.split(EVENT_END):
             if event.find(USAGE) >= 0:
@@ -138,7 +141,7 @@ class EventStream:
 
 
 def _without_transfer(event: bytes) -> bytes:
-    """An event without `kv_transfer_params`: they name hosts."""
+    """An event without `kv_transfer_params`, which contain host names."""
     start = event.find(b"data: ")
     if TRANSFER not in event or start < 0:
         return event

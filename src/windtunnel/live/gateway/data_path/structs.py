@@ -1,4 +1,5 @@
-"""What is read from JSON and written to it; apart, as msgspec's structs cannot be compiled."""
+"""The structs decoded from and encoded to JSON; separate, since msgspec's structs cannot be
+compiled."""
 
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ NO_OPTIONS: Final = msgspec.Raw(b"")
 
 
 class BodyFields(msgspec.Struct):
-    """The fields of a request's body that decisions need; the rest is not looked at."""
+    """The fields of a request body that decisions need; the others are ignored."""
 
     model: str | None = None
     stream: bool | None = False
@@ -27,7 +28,7 @@ class BodyFields(msgspec.Struct):
     previous_response_id: str | None = None
     user: str | None = None
     kv_transfer_params: msgspec.Raw = NO_OPTIONS
-    """They name hosts: only the gateway itself may send them."""
+    """They contain host names: only the gateway itself may send them."""
 
 
 class UsageDetails(msgspec.Struct):
@@ -35,7 +36,7 @@ class UsageDetails(msgspec.Struct):
 
 
 class UsageFields(msgspec.Struct):
-    """What servers count, under the names of every API."""
+    """Token counts of servers, under the names of every API."""
 
     prompt_tokens: int = 0
     completion_tokens: int | None = None
@@ -53,7 +54,7 @@ class AnswerTransfer(msgspec.Struct):
 
 
 class TraceRow(msgspec.Struct, omit_defaults=True, gc=False):
-    """A line of the request trace, in the columns that `windtunnel simulate` reads."""
+    """A line of the request trace, with the columns that `windtunnel simulate` reads."""
 
     arrived: float
     prompt_tokens: int

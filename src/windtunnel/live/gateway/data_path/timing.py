@@ -1,4 +1,4 @@
-"""Deadlines: all things of one kind have one time limit, so that the oldest is always first."""
+"""Deadlines: items of one kind share one time limit, so that the oldest always expires first."""
 
 import heapq
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ Thing = TypeVar("Thing")
 
 
 class Deadlines(Generic[Thing]):
-    """Things that are late `limit_s` after they were added."""
+    """Items that expire `limit_s` after they were added."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -25,7 +25,7 @@ class Deadlines(Generic[Thing]):
         self._since.pop(thing, None)
 
     def expired(self, now_s: float) -> Iterator[Thing]:
-        """Those that are late; each is removed before it is given."""
+        """The expired items; each is removed before it is yielded."""
         while self._since:
             thing, since_s = next(iter(self._since.items()))
             if now_s - since_s < self.limit_s:
@@ -35,29 +35,29 @@ class Deadlines(Generic[Thing]):
 
 
 class Progress:
-    """Something that goes on piece by piece."""
+    """Something that makes progress piece by piece."""
 
     __slots__ = ("last_s",)
 
     def __init__(self) -> None:
-        self.last_s = 0.0  # of its last piece, on a clock that may be a sweep behind
+        self.last_s = 0.0  # time of its last piece, on a clock that may be a sweep late
 
 
 Going = TypeVar("Going", bound=Progress)
 
 
 class ProgressDeadlines(Generic[Going]):
-    """Things that are late `limit_s` after their last piece.
+    """Items that expire `limit_s` after their last piece.
 
-    A piece costs its owner an assignment to `last_s`, and nothing here: a thing is looked at when
-    the time since an earlier piece is over, and then again when that since the last would be.
+    A piece costs its owner an assignment to `last_s` and nothing here: an item is checked when the
+    time since an earlier piece is over, and again when the time since its last piece would be.
     """
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self._first: Final[dict[Going, float]] = {}  # not looked at yet, in order of time
-        self._later: Final[dict[Going, int]] = {}  # looked at, with the number of the next look
-        self._looks: Final[list[tuple[float, int, Going]]] = []  # a heap of when, number, what
+        self._first: Final[dict[Going, float]] = {}  # not checked yet, in order of time
+        self._later: Final[dict[Going, int]] = {}  # checked, with the number of the next check
+        self._looks: Final[list[tuple[float, int, Going]]] = []  # a heap of (time, number, item)
         self._number = 0
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class ProgressDeadlines(Generic[Going]):
             self._later.pop(thing, None)
 
     def expired(self, now_s: float) -> list[Going]:
-        """Those that are late; they are removed."""
+        """The expired items, which are removed."""
         late: list[Going] = []
         while self._first:
             thing, since_s = next(iter(self._first.items()))

@@ -1,4 +1,4 @@
-"""What servers say at the end of an answer: token counts, and where the KV of a prompt is."""
+"""What servers report at the end of a response: token counts, and the location of a prompt's KV."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from windtunnel.live.gateway.data_path.structs import AnswerTransfer, AnswerUsag
 
 
 class TokenUsage:
-    """Tokens of a request as its server counted them."""
+    """A request's tokens as counted by its server."""
 
     __slots__ = ("cached", "output", "prompt")
 
@@ -22,7 +22,7 @@ _decoder: Final = msgspec.json.Decoder(AnswerUsage)
 
 
 def usage_of(body: bytes) -> TokenUsage | None:
-    """What the body of an answer, or one chunk of it, says about tokens."""
+    """The token usage in a response body or one of its chunks, if it has any."""
     try:
         found = _decoder.decode(body).usage
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -41,7 +41,8 @@ _transfer_decoder: Final = msgspec.json.Decoder(AnswerTransfer)
 
 
 def transfer_of(body: bytes) -> msgspec.Raw | None:
-    """Where a server keeps the KV that it computed, as it said it; None: it does not."""
+    """The location of the KV that a server computed, as the server gave it; None if there is
+    none."""
     try:
         found = _transfer_decoder.decode(body).kv_transfer_params
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
