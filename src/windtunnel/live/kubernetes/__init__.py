@@ -1,17 +1,17 @@
 """Client of a Kubernetes API server: requests, list-watch caches, Lease leader election, events.
 
     config      `load_config()`: address and credentials, from kubeconfig files or a service account
-    resources   `Resource` names a kind; `Object` and `Meta` are what caches hold of objects
-    errors      `ApiError` and its subclasses for answers; `NoAnswer`: the outcome is unknown
+    resources   `Resource` names a kind; `Object` and `Meta` hold the cached part of objects
+    errors      `ApiError` and its subclasses for error responses; `NoAnswer`: outcome unknown
     client      `Client`: get, find, list, watch, create, apply, patch, delete, bind, evict
-    reflector   `Reflector` keeps a `Cache` in step with the API server, by list and watch
-    cache       `Cache`: objects by (namespace, name); handlers, own writes
+    reflector   `Reflector` keeps an `ObjectCache` current, by list and watch
+    cache       `ObjectCache`: objects by (namespace, name); change handlers, own writes
     leader      `LeaderElector`: one leader by a Lease, with fencing and the epoch of each term
     events      `EventRecorder` writes events.k8s.io/v1, repeated ones as series
-    pacing      `Backoff` and `RateLimit`
+    pacing      `Backoff` and `RequestPacer`
 
-What decides is apart from what waits: `ListWatch`, `Election`, `EventSeries`, `Backoff` and
-`RateLimit` have no I/O and are given the time.
+Decisions are separate from waiting: `ListWatch`, `Election`, `EventSeries`, `Backoff` and
+`RequestPacer` do no I/O and take the time as an argument.
 
 A program of several controllers has one `Client`, a `Reflector` per kind, and one `LeaderElector`:
 

@@ -1,13 +1,13 @@
-"""Objects as the API server last showed them, by name and by uid, with handlers and indexes.
+"""Objects as the API server last showed them, by namespace and name, with change handlers.
 
-A handler is called as `handler(before, after)`: `before` is None for a new object, `after` for one
-that is gone. An object that was deleted and created again under its name is two calls, never a
-change. The same version again calls no handler. Handlers run at once and must not fail;
-mostly they mark something to look at.
+A handler is called as `handler(before, after)`: `before` is None for a new object, `after` is None
+for a deleted one. An object that was deleted and created again under its name causes two calls,
+never one change. The same version again causes no call. Handlers run at once and must not fail;
+most of them only mark something to be checked.
 
-`written(object)` puts the answer to an own write into the cache, so that the next decision sees it.
-What a watch or a list shows later never goes back behind it. This compares resourceVersions as
-numbers, which Kubernetes guarantees within a kind; versions that are not numbers make `written` do
+`written(object)` puts the response to our own write into the cache, so that the next decision sees
+it. What a watch or a list shows later never goes back behind it. This compares resourceVersions as
+numbers, which Kubernetes guarantees within a kind; if versions are not numbers, `written` does
 nothing.
 """
 
@@ -21,7 +21,7 @@ Handler = Callable[[Held | None, Held | None], None]
 
 
 def _number(version: str) -> int:
-    """A resourceVersion as a number; -1 where it is none."""
+    """A resourceVersion as a number; -1 if it is not one."""
     return int(version) if version.isdecimal() else -1
 
 
@@ -32,9 +32,10 @@ class ObjectCache(Generic[Held]):
         self._objects: dict[Key, Held] = {}
         self._handlers: list[Handler[Held]] = []
         self._written: dict[Key, int] = {}
-        """Versions of own writes since the last list began that a watch has not shown."""
+        """Versions of our own writes since the last list began that a watch has not shown."""
         self.version = ""
-        """Up to which the API server has shown everything; empty before the first list."""
+        """The version up to which the API server has shown everything; empty before the first
+        list."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -50,19 +51,20 @@ class ObjectCache(Generic[Held]):
         return self._objects.get((namespace, name))
 
     def subscribe(self, handler: Handler[Held]) -> None:
-        """Calls it for every change from now on, and now for every object that is held."""
+        """Calls the handler for every object held now, and for every change from now on."""
         for held in list(self._objects.values()):
             handler(None, held)
         self._handlers.append(handler)
 
-    # -- What the API server shows
+    # -- From the API server
 
     def begin_list(self) -> None:
-        """A list starts: it will show all that was written before now."""
+        """Starts a list, which will show everything written before now."""
         self._written.clear()
 
     def replace(self, objects: Iterable[Held], version: str) -> None:
-        """A whole list. What is not in it is gone, unless it was written since the list began."""
+        """Takes over a complete list. Objects missing from it are gone, unless written since it
+        began."""
         listed = {one.metadata.key: one for one in objects}
         kept = {key for key, written in self._written.items() if written > _number(version)}
         self.version = version
@@ -74,7 +76,7 @@ class ObjectCache(Generic[Held]):
                 self._set(key, one)
 
     def show(self, shown: Held) -> None:
-        """An object that was added or modified."""
+        """Takes over an object that was added or modified."""
         key = shown.metadata.key
         held = self._objects.get(key)
         self._shown_up_to(shown.metadata.resource_version, key)
@@ -83,7 +85,7 @@ class ObjectCache(Generic[Held]):
         self._set(key, shown)
 
     def remove(self, shown: Held) -> None:
-        """An object that was deleted, in its last state."""
+        """Removes an object that was deleted; `shown` is its last state."""
         key = shown.metadata.key
         held = self._objects.get(key)
         self._shown_up_to(shown.metadata.resource_version, key)
@@ -94,11 +96,11 @@ class ObjectCache(Generic[Held]):
         self._change(key, held, None)
 
     def advance(self, version: str) -> None:
-        """A bookmark."""
+        """Takes over the version of a bookmark."""
         self._shown_up_to(version)
 
     def _shown_up_to(self, version: str, key: Key | None = None) -> None:
-        """Own writes that the watch has shown, or (all up to a bookmark) passed, are forgotten."""
+        """Forgets our own writes that the watch has shown or, up to a bookmark, passed."""
         self.version = version
         now = _number(version)
         passed = list(self._written) if key is None else [key]
@@ -107,10 +109,10 @@ class ObjectCache(Generic[Held]):
                 del self._written[one]
 
     def written(self, answer: Held) -> None:
-        """The answer to an own create, replace or patch of this kind."""
+        """Takes over the response to our own create, replace or patch of this kind."""
         version = _number(answer.metadata.resource_version)
         if version <= _number(self.version) or not self.version:
-            return  # the watch has shown it, or what became of it since; or the first list will
+            return  # the watch has shown it, or a later state; or the first list will
         self._written[answer.metadata.key] = version
         held = self._objects.get(answer.metadata.key)
         if held is None or not self._is_newer(held, answer):
@@ -139,6 +141,6 @@ class ObjectCache(Generic[Held]):
             handler(before, after)
 
     def check(self) -> None:
-        """What always holds."""
+        """Asserts the invariants."""
         for key, held in self._objects.items():
             assert held.metadata.key == key

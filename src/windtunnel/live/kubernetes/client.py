@@ -1,16 +1,16 @@
 """Requests to the API server: paced, bounded in time and size, with errors as exceptions.
 
-`open_client(config)` gives a `Client`. Objects that are sent are plain JSON values; answers are
-decoded to the type that is asked for; `Plain` is plain values. What callers can rely on:
+`open_client(config)` opens a `Client`. Objects are sent as plain JSON values; responses are decoded
+to the requested type, or to plain values with `Plain`. Callers can rely on this:
 
-- 429 means that nothing happened: it is repeated after Retry-After, and all but urgent requests of
-  the client wait as long. A disruption budget's 429 on an eviction is not repeated.
-- A read that got no answer or a 5xx is repeated twice. A write never is: `NoAnswer` and
-  `ServerError` mean "perhaps". Read the object and decide again; creates with names of their own,
-  deletes and bindings with a uid are safe to repeat.
+- 429 means that nothing happened: the request is repeated after Retry-After, and all but urgent
+  requests of the client wait as long. A disruption budget's 429 on an eviction is not repeated.
+- A read without a response, or with a 5xx, is repeated twice. A write never is: after `NoAnswer`
+  and `ServerError` the outcome is unknown. Read the object and decide again; creates with a fixed
+  name, and deletes and bindings with a uid, are safe to repeat.
 - Requests marked `urgent` (leases) wait neither for the rate limit nor for a pause.
 - Writes of `client.fenced(guard)` raise `NotLeader` instead of being sent once the guard's time is
-  over, and get no longer than the guard allows.
+  over, and may take no longer than the guard allows.
 """
 
 from __future__ import annotations
@@ -54,24 +54,25 @@ Body = Mapping[str, Any]
 LARGEST_ANSWER: Final = 256 << 20
 """Of one page of a list: 500 objects of half a MiB each."""
 LARGEST_ERROR: Final = 1 << 20
-"""What is read of an answer that says what is wrong."""
+"""Bytes that are read from an error response."""
 PAGE: Final = 5000
-"""An API server has the first page in its cache; it reads and decodes all that follow, which costs
-it six times as much for objects of custom kinds."""
+"""The API server has the first page in its cache; it reads and decodes all further pages from etcd,
+which costs six times as much for objects of custom kinds."""
 SMALL_PAGE: Final = 500
-"""Where such a page is too large."""
+"""The page size to use if a page of `PAGE` objects is too large."""
 REQUEST_S: Final = 30.0
 CONNECT_S: Final = 5.0
 SILENT_S: Final = 30.0
-"""A watch that is silent for this long after its own `timeoutSeconds` lost its connection."""
+"""A watch that is silent for this long after its own `timeoutSeconds` has lost its connection."""
 READ_TRIES: Final = 3
 PAUSED_TRIES: Final = 10
-"""How often a request is repeated that the server sheds (429)."""
+"""Attempts of a request that the server sheds (429)."""
 MOST_PAUSE_S: Final = 60.0
 LONGEST_EVENT: Final = 8 << 20
 MOST_BROKEN: Final = 32
 COLLECT_S: Final = 10.0
-"""After so many broken connections, and so long, memory is looked through for what they left."""
+"""After this many broken connections, and this long, the garbage collector runs to free what they
+left."""
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -80,20 +81,20 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 
 class WriteGuard(Protocol):
-    """Says whether writes may be sent: a `LeaderElector`, say."""
+    """Decides whether writes may be sent; a `LeaderElector`, for example."""
 
     def write_time_s(self, now_s: float) -> float:
-        """For how many seconds a write that starts now may take; 0 or less: it must not start."""
+        """How many seconds a write that starts now may take; 0 or less if it must not start."""
         ...
 
 
 class Limits(NamedTuple):
-    """How much a client asks of the API server, and how long it waits."""
+    """A client's limits on its load on the API server, and its timeouts."""
 
     requests_per_s: float = 400.0
     burst: int = 800
     connections: int = 64
-    """At once, beside watches."""
+    """In use at once, besides watches."""
     request_s: float = REQUEST_S
 
 
@@ -101,7 +102,7 @@ LIMITS: Final = Limits()
 
 
 class ObjectSelection(NamedTuple):
-    """Which objects of a kind: of one namespace or of all, by labels, by fields."""
+    """Selects objects of a kind: of one or all namespaces, by labels, by fields."""
 
     namespace: str = ""
     labels: str = ""
@@ -147,10 +148,10 @@ _EVENTS: Final = msgspec.json.Decoder(WatchEvent)
 
 
 class _Guarded:
-    """A body that is withheld if the guard's time is over when it is its turn to be written.
+    """A body that is withheld if the guard's time is over when the body is due to be written.
 
-    Connecting takes time, and a process may be stopped meanwhile. Without its body, the API server
-    does not carry a request out.
+    Connecting takes time, and the process may be suspended meanwhile. The API server does not
+    execute a request without its body.
     """
 
     def __init__(self, guard: WriteGuard, body: bytes) -> None:
@@ -169,7 +170,7 @@ class _Guarded:
 
 
 class _Wire:
-    """What all clients of one connection pool share."""
+    """The state shared by all clients of one connection pool."""
 
     def __init__(
         self, session: aiohttp.ClientSession, config: ClusterConfig, limits: Limits, seed: int
@@ -186,9 +187,9 @@ class _Wire:
         self._collected_s = monotonic_s()
 
     def broke(self) -> None:
-        """A connection broke, or its request was given up. What is left of it is held by cycles,
-        and is large: 256 KiB to read into, and OpenSSL's, which Python's collector does not count.
-        """
+        """Notes that a connection broke or its request was abandoned. Its remains are kept alive by
+        reference cycles and are large: a 256 KiB read buffer, and OpenSSL's memory, which Python's
+        collector does not count."""
         self._broken += 1
         now_s = monotonic_s()
         if self._broken >= MOST_BROKEN and now_s >= self._collected_s + COLLECT_S:
@@ -197,7 +198,7 @@ class _Wire:
 
 
 class Client:
-    """One API server. Closed by the context that opened it."""
+    """A client of one API server. Closed by the context that opened it."""
 
     def __init__(self, wire: _Wire, guard: WriteGuard | None = None) -> None:
         self._wire = wire
@@ -205,7 +206,7 @@ class Client:
         self.namespace: Final = wire.config.namespace
 
     def fenced(self, guard: WriteGuard) -> Client:
-        """The same client, whose writes are sent only while the guard has time for them."""
+        """The same client, with writes sent only while the guard has time for them."""
         return Client(self._wire, guard)
 
     @property
@@ -214,7 +215,7 @@ class Client:
 
     @property
     def requests_shed(self) -> int:
-        """Answers with status 429."""
+        """Responses with status 429."""
         return self._wire.shed
 
     # -- Reading
@@ -228,12 +229,13 @@ class Client:
         *,
         urgent: bool = False,
     ) -> T:
-        """One object; `NotFound` where there is none."""
+        """Returns one object; raises `NotFound` if it does not exist."""
         path = resource.path(namespace, name)
         return _decoded(await self._read(path, urgent=urgent), kind)
 
     async def find(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T | None:
-        """One object, or None, by the right to list: who may watch a kind need not `get` it."""
+        """Returns one object or None, using the permission to list: a program that may watch a kind
+        need not have `get`."""
         found = await self.list_all(
             resource, ObjectSelection(namespace, fields=f"metadata.name={name}")
         )
@@ -247,7 +249,7 @@ class Client:
     async def list_all(
         self, resource: Resource, selection: ObjectSelection = ALL, *, page: int = PAGE
     ) -> ObjectList:
-        """All objects at one version, page by page; from the start where a page token expires."""
+        """All objects at one version, read page by page; starts over if a page token expires."""
         items: list[msgspec.Raw] = []
         version = await self.list_pages(resource, selection, items.clear, items.extend, page=page)
         return ObjectList(items, version)
@@ -261,9 +263,9 @@ class Client:
         *,
         page: int = PAGE,
     ) -> str:
-        """The same, each page taken while the next one is on its way; the answer is the version.
+        """The same, with each page processed while the next is requested; returns the version.
 
-        `begin` is called first, and again where it starts over.
+        `begin` is called first, and again whenever it starts over.
         """
         query = {"limit": str(page), **selection.query()}
         path = resource.collection(selection.namespace)
@@ -292,7 +294,7 @@ class Client:
             asked = {**query, "continue": answer.metadata.next_page}
             following = asyncio.create_task(self._read(f"{path}?{urlencode(asked)}"))
             try:
-                await asyncio.sleep(0)  # it is sent
+                await asyncio.sleep(0)  # lets it be sent
                 take(answer.items or ())
                 answer = _decoded(await following, _Page)
             finally:
@@ -304,7 +306,8 @@ class Client:
     async def watch(
         self, resource: Resource, version: str, timeout_s: int, selection: ObjectSelection = ALL
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """Events since a version, for that time; `Gone` where the history does not reach back."""
+        """Events since a version, for this long; raises `Gone` if the history does not reach back
+        that far."""
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
         query |= {"timeoutSeconds": str(timeout_s), **selection.query()}
         collection = resource.collection(selection.namespace)
@@ -327,7 +330,8 @@ class Client:
         dry_run: bool = False,
         urgent: bool = False,
     ) -> T:
-        """A new object, in the namespace of its metadata; `AlreadyExists` if the name is taken."""
+        """Creates an object in its metadata's namespace; raises `AlreadyExists` if the name is
+        taken."""
         full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         path = resource.collection(str(body["metadata"].get("namespace", "")))
         path += "?dryRun=All" if dry_run else ""
@@ -342,7 +346,8 @@ class Client:
         subresource: str = "",
         urgent: bool = False,
     ) -> T:
-        """The whole object; with `metadata.resourceVersion` in it, `Conflict` where it is stale."""
+        """Replaces a whole object; raises `Conflict` if its `metadata.resourceVersion` is given and
+        stale."""
         full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         meta = body["metadata"]
         path = resource.path(str(meta.get("namespace", "")), str(meta["name"]), subresource)
@@ -359,11 +364,11 @@ class Client:
         subresource: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Server-side apply: these fields are ours (`manager`), and those that we leave out no
-        longer are.
+        """Server-side apply: these fields become ours (`manager`); fields we leave out no longer
+        are.
 
-        Without `force`, a field that another manager owns with another value is a `Conflict`, whose
-        `causes` name field and manager.
+        Without `force`, a field that another manager owns with a different value raises `Conflict`,
+        whose `causes` name the field and the manager.
         """
         full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         meta = body["metadata"]
@@ -385,7 +390,8 @@ class Client:
         subresource: str = "",
         content: str = MERGE_PATCH,
     ) -> T:
-        """A merge patch, or another `content`; a uid or resourceVersion in it is a precondition."""
+        """Applies a merge patch, or another `content`; a uid or resourceVersion in it is a
+        precondition."""
         path = resource.path(namespace, name, subresource)
         return _decoded(await self._write("PATCH", path, change, content=content), kind)
 
@@ -399,7 +405,8 @@ class Client:
         version: str = "",
         grace_s: int | None = None,
     ) -> None:
-        """Deletes; with a uid or version, that one alone, else `Conflict`. Gone: `NotFound`."""
+        """Deletes an object; raises `Conflict` if a given uid or version differs, `NotFound` if it
+        is gone."""
         guards = {"uid": uid} if uid else {}
         guards |= {"resourceVersion": version} if version else {}
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
@@ -408,7 +415,8 @@ class Client:
         await self._write("DELETE", resource.path(namespace, name), options)
 
     async def bind(self, pod: Meta, node: str) -> None:
-        """Binds this uid to a node; `Conflict` where it is bound already or is another pod."""
+        """Binds the pod of this uid to a node; raises `Conflict` if it is bound already or has
+        another uid."""
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -418,7 +426,8 @@ class Client:
         await self._write("POST", PODS.path(pod.namespace, pod.name, "binding"), body)
 
     async def evict(self, pod: Meta, *, grace_s: int | None = None, dry_run: bool = False) -> None:
-        """Deletes this uid if disruption budgets allow it, else `TooManyRequests` at once."""
+        """Deletes the pod of this uid if disruption budgets allow it; otherwise raises
+        `TooManyRequests` at once."""
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         body = {
@@ -436,7 +445,8 @@ class Client:
     async def request(
         self, method: str, path: str, body: Any = None, kind: type[Any] = object
     ) -> Any:
-        """Another request, by its path: `/version`, or a subresource that has no method here."""
+        """Sends any other request, by its path: `/version`, or a subresource without a method
+        here."""
         if method == "GET":
             return _decoded(await self._read(path), kind)
         return _decoded(await self._write(method, path, body), kind)
@@ -479,7 +489,8 @@ class Client:
         urgent: bool,
         repeat_shed: bool = True,
     ) -> bytes:
-        """The body of a good answer. Shed requests and, once, an expired token are repeated."""
+        """The body of a successful response. Shed requests are repeated, and once after an expired
+        token."""
         backoff = Backoff(self._wire.stream)
         shed = 0
         renewed = False
@@ -502,7 +513,7 @@ class Client:
                 renewed = True
 
     async def _turn(self) -> None:
-        """Waits for the rate limit, and while the server asks for a pause."""
+        """Waits for the rate limit, and for any pause that the server asked for."""
         rate = self._wire.rate
         wait_s = rate.take(monotonic_s())
         while wait_s > 0:
@@ -549,9 +560,10 @@ class Client:
         total_s: float | None,
         silent_s: float | None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request and the head of its answer; what breaks within the block is `NoAnswer`.
+        """Sends one request and yields the head of its response; a failure within the block raises
+        `NoAnswer`.
 
-        Without `total_s` the answer may last, but its head has to come in the time of a request.
+        Without `total_s` the response may last, but its head must arrive within `REQUEST_S`.
         """
         import aiohttp
         from yarl import URL
@@ -592,7 +604,7 @@ class Client:
             raise NoAnswer("no answer in time", where=request) from None
         except (aiohttp.ClientError, OSError) as error:
             self._wire.broke()
-            # Its own text may hold the request with its headers.
+            # The error's own text may contain the request's headers.
             what = f"no answer: the connection failed ({type(error).__name__})"
             raise NoAnswer(what, where=request) from None
 
@@ -618,7 +630,7 @@ async def _whole(request: str, response: aiohttp.ClientResponse) -> bytes:
 
 async def _error(request: str, response: aiohttp.ClientResponse) -> ApiError:
     body = b""
-    async for part in response.content.iter_any():  # a single read gives what has come so far
+    async for part in response.content.iter_any():  # one read returns only what has arrived
         body += part
         if len(body) > LARGEST_ERROR:
             break
@@ -626,7 +638,7 @@ async def _error(request: str, response: aiohttp.ClientResponse) -> ApiError:
 
 
 async def _events(request: str, response: aiohttp.ClientResponse) -> AsyncIterator[WatchEvent]:
-    """The events of a watch; its ERROR event is the exception that it stands for."""
+    """The events of a watch; an ERROR event is raised as its exception."""
     rest = b""
     async for part in response.content.iter_any():
         *lines, rest = (rest + part).split(b"\n")
@@ -651,7 +663,7 @@ async def open_client(
     *,
     name: str = "operator",
 ) -> AsyncIterator[Client]:
-    """A client with its connections, closed at the end; `name` is for the User-Agent."""
+    """A client with its connections, closed at the end; `name` goes into the User-Agent."""
     import aiohttp
 
     async with aiohttp.ClientSession(

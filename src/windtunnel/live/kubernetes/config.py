@@ -1,9 +1,9 @@
-"""Address and credentials of the API server: kubeconfig files, or the service account of the pod.
+"""Address and credentials of the API server: from kubeconfig files or the pod's service account.
 
-`load_config()` takes, in this order: the file that is named, the files in `KUBECONFIG`, the service
-account of the pod, `~/.kube/config`. Certificates and tokens may be inline or in files; tokens in
-files are read again every minute, since Kubernetes rotates them, and those of `exec` plugins when
-they expire. Secrets are in no `repr` and no message.
+`load_config()` uses the first of these: the given file, the files in `KUBECONFIG`, the pod's
+service account, `~/.kube/config`. Certificates and tokens may be inline or in files; token files
+are read again every minute, since Kubernetes rotates them, and tokens of `exec` plugins when they
+expire. Secrets appear in no `repr` and no message.
 """
 
 import asyncio
@@ -31,16 +31,17 @@ from windtunnel.settings.manifests import DNS_LABEL
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LARGEST_FILE: Final = 4 << 20
 REREAD_S: Final = 60.0
-"""Tokens in files are read again after this; the kubelet renews them long before they expire."""
+"""Token files are read again after this; the kubelet renews them long before they expire."""
 PLUGIN_S: Final = 60.0
-"""Most that an `exec` plugin may take."""
+"""Time limit of an `exec` plugin."""
 EXPIRES_EARLY_S: Final = 60.0
 
 
 class Credentials:
     """The token of requests; empty with a client certificate.
 
-    `read` gives a token and for how many seconds it may be used. It may block: it runs in a thread.
+    `read` returns a token and for how many seconds it may be used. It may block, so it runs in a
+    thread.
     """
 
     def __init__(self, read: Callable[[], tuple[str, float]]) -> None:
@@ -50,7 +51,7 @@ class Credentials:
         self._reading: asyncio.Task[str] | None = None
 
     def cached(self, now_s: float) -> str | None:
-        """The token, unless it has to be read."""
+        """The token, or None if it must be read."""
         return self._token if now_s < self._until_s else None
 
     def read(self, now_s: float) -> str:
@@ -59,7 +60,7 @@ class Credentials:
         return token
 
     async def token(self) -> str:
-        """The token, read at most once at a time for all requests that need it."""
+        """The token; concurrent requests share one read."""
         token = self.cached(monotonic_s())
         if token is not None:
             return token
@@ -68,7 +69,7 @@ class Credentials:
         return await asyncio.shield(self._reading)
 
     def refused(self, token: str) -> None:
-        """The server refused a token: it is read again, unless that has happened meanwhile."""
+        """Has a token that the server refused read again, unless that has already happened."""
         if token == self._token:
             self._until_s = 0.0
 
@@ -79,7 +80,7 @@ def static_token(token: str) -> Credentials:
 
 
 def token_file(path: Path) -> Credentials:
-    """A token in a file that is replaced now and then."""
+    """A token in a file that is replaced from time to time."""
     return Credentials(lambda: (read_token(path), REREAD_S))
 
 
@@ -93,7 +94,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 class _ExecPlugin:
-    """A program that prints a token, as managed clusters have it."""
+    """A credential plugin: a program that prints a token, as managed clusters use."""
 
     def __init__(self, section: Mapping[str, Any], where: str) -> None:
         self._where = where
@@ -148,7 +149,7 @@ class _ExecPlugin:
 
 
 class ClusterConfig:
-    """An API server's address, how its certificate is checked, and our credentials."""
+    """The address of an API server, its TLS settings, and our credentials."""
 
     def __init__(
         self,
@@ -163,14 +164,14 @@ class ClusterConfig:
         self.credentials: Final = credentials
         self.namespace: Final = namespace
         self.server_name: Final = server_name
-        """That its certificate is for, where that is not the address."""
+        """The name on its certificate, if that is not the address."""
 
     def __repr__(self) -> str:
         return f"ClusterConfig({self.server})"
 
 
 def check_namespace(name: str, where: str) -> None:
-    """It becomes a part of the paths of requests; an empty one is none."""
+    """Checks a namespace, since it becomes part of request paths; empty is allowed."""
     if name and not DNS_LABEL.fullmatch(name):
         allowed = "a DNS label: small letters, digits and '-', at most 63"
         raise InputError(f"{name[:80]!r} cannot be a namespace", where=where, allowed=allowed)
@@ -179,7 +180,7 @@ def check_namespace(name: str, where: str) -> None:
 def load_config(
     kubeconfig: Path | None = None, context: str = "", environment: Mapping[str, str] = os.environ
 ) -> ClusterConfig:
-    """The configuration of the cluster to talk to; a fault in it is an `InputError`."""
+    """The configuration of the cluster to use; raises `InputError` if it is invalid."""
     if kubeconfig is not None:
         return _from_files([kubeconfig], context)
     named = [Path(name) for name in environment.get("KUBECONFIG", "").split(os.pathsep) if name]
@@ -212,7 +213,7 @@ def in_cluster(
 
 
 def _from_files(paths: list[Path], context: str) -> ClusterConfig:
-    """Several files are one: of entries of the same name the first counts."""
+    """Merges several files; of entries with the same name the first counts."""
     import yaml
 
     merged: dict[str, dict[str, tuple[Any, Path]]] = {"clusters": {}, "users": {}, "contexts": {}}
@@ -308,7 +309,8 @@ def _tls(authority: bytes) -> ssl.SSLContext:
 
 
 def load_chain(tls: ssl.SSLContext, certificate: bytes, key: bytes, where: str) -> None:
-    """Python reads these from files alone; the folder is private and gone at once."""
+    """Loads a certificate and its key by way of a private temporary folder, since Python reads them
+    from files only."""
     with tempfile.TemporaryDirectory() as folder:
         both = Path(folder) / "client.pem"
         both.touch(mode=0o600)

@@ -1,11 +1,12 @@
 """The exceptions of a request to the API server.
 
 KubernetesError
-  NoAnswer            no whole answer came: a write may or may not have happened
+  NoAnswer            no complete response: a write may or may not have happened
   NoCredentials       nothing was sent, since the token could not be read
-  Unreadable          a good answer has another shape than was asked for; a write has happened
-  NotLeader           a fenced write was not sent: this process may not be the leader any more
-  ApiError            answered with a Status: `code`, `reason`, `message`, `retry_after_s`
+  UnreadableAnswer    a successful response of an unexpected type; a write has happened
+  TooLarge            the response is larger than allowed
+  NotLeader           a fenced write was not sent: this process may no longer be the leader
+  ApiError            an error response with a Status: `code`, `reason`, `message`, `retry_after_s`
     Unauthorized      401
     Forbidden         403: RBAC, a quota, or admission
     NotFound          404
@@ -14,7 +15,7 @@ KubernetesError
     Gone              410: this resourceVersion or continue token is compacted
     Invalid           400, 413, 422: the object is not acceptable
     TooManyRequests   429: load is shed, or a disruption budget refuses an eviction
-    ServerError       5xx and all that is not named here: a write may have happened
+    ServerError       5xx and any other status: a write may have happened
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from windtunnel.core.errors import WindtunnelError, printable
 
 LONGEST_MESSAGE = 2_000
 TOO_LARGE_VERSION = "ResourceVersionTooLarge"
-"""The cause where a resourceVersion is newer than the server's: it lags, or was restored."""
+"""The cause given when a resourceVersion is newer than the server's: it lags, or was restored."""
 
 
 class KubernetesError(WindtunnelError):
@@ -34,23 +35,23 @@ class KubernetesError(WindtunnelError):
 
 
 class NoAnswer(KubernetesError):
-    """No whole answer came. A read can be repeated; of a write the outcome is unknown."""
+    """No complete response arrived. A read can be repeated; the outcome of a write is unknown."""
 
 
 class NoCredentials(KubernetesError):
-    """Nothing was sent: the token file or the credential plugin failed, perhaps for a moment."""
+    """Nothing was sent: the token file or the credential plugin failed, perhaps temporarily."""
 
 
 class UnreadableAnswer(KubernetesError):
-    """An answer of success that is not the type that was asked for."""
+    """A successful response that is not of the requested type."""
 
 
 class NotLeader(KubernetesError):
-    """A write was not sent: the lease of this process may have passed to another."""
+    """A write was not sent: this process's lease may have passed to another."""
 
 
 class StatusCause(msgspec.Struct, frozen=True):
-    """One cause in a Status: a field that is invalid, or a manager that owns it."""
+    """One cause in a Status: an invalid field, or a manager that owns a field."""
 
     reason: str = ""
     message: str = ""
@@ -63,7 +64,7 @@ class _Details(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ApiStatus(msgspec.Struct, frozen=True):
-    """What the API server answers instead of an object."""
+    """The Status that the API server returns instead of an object."""
 
     message: str = ""
     reason: str = ""
@@ -101,7 +102,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """RBAC, a quota or admission refuses it."""
+    """Refused by RBAC, a quota or admission."""
 
 
 class NotFound(ApiError):
@@ -109,15 +110,15 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """The object changed meanwhile, has another uid, or others own a field that was applied."""
+    """The object has changed, has another uid, or another manager owns an applied field."""
 
 
 class AlreadyExists(Conflict):
-    """The name of a create is taken."""
+    """The name of an object to create is taken."""
 
 
 class TooLarge(KubernetesError):
-    """An answer is larger than it may be."""
+    """A response is larger than allowed."""
 
 
 class Gone(ApiError):
@@ -125,7 +126,7 @@ class Gone(ApiError):
 
 
 class Invalid(ApiError):
-    """The API server does not accept this object; the same again is refused again."""
+    """The API server does not accept this object; repeating the request will fail again."""
 
 
 class TooManyRequests(ApiError):
@@ -150,7 +151,7 @@ _CLASSES: Final[Mapping[int, type[ApiError]]] = {
 
 
 def error_of(request: str, code: int, body: bytes, retry_after: str = "") -> ApiError:
-    """The exception for an answer that is not a success; `request` is its method and path."""
+    """The exception for an unsuccessful response; `request` is its method and path."""
     try:
         status = msgspec.json.decode(body, type=ApiStatus)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -3,7 +3,7 @@
 `EventSeries` decides what to write, without I/O: the first event of a kind about an object is
 created, the second within six minutes makes it a series, and further ones are counted and written
 when the series has been quiet for that long, or every half hour. `EventRecorder` writes them in the
-background: an event never delays or fails a decision, and what cannot be written is dropped and
+background: an event never delays or fails a decision; events that cannot be written are dropped and
 counted.
 """
 
@@ -30,19 +30,19 @@ NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
 QUIET_S: Final = 360.0
-"""A series ends when nothing was added for this long."""
+"""A series ends when no event was added for this long."""
 REFRESH_S: Final = 1800.0
-"""A series that goes on is written this often."""
+"""How often a continuing series is written."""
 MOST_SERIES: Final = 4096
 MOST_QUEUED: Final = 1000
 MOST_TRIES: Final = 12
 LONGEST_NOTE: Final = 1024
-"""Bytes; longer ones are refused by the API server."""
+"""In bytes; the API server refuses longer notes."""
 LONGEST_NAME: Final = 200
 
 
 class Subject(NamedTuple):
-    """What an event is about."""
+    """The object that an event is about."""
 
     api_version: str
     kind: str
@@ -61,7 +61,7 @@ class Subject(NamedTuple):
 
 
 class Happened(NamedTuple):
-    """One event: what a controller did (`action`) about an object, why, and a sentence."""
+    """One event: what a controller did (`action`) to an object, why, and a sentence."""
 
     about: Subject
     type: str
@@ -100,20 +100,20 @@ class _Series:
 
 
 class EventSeries:
-    """Which events are created and which are counted, by (object, type, reason, action)."""
+    """Decides which events are created and which are counted, by (object, type, reason, action)."""
 
     def __init__(self, controller: str, instance: str) -> None:
         self._controller = controller
         self._instance = instance[:128]
         self._series: dict[tuple[Subject, str, str, str], _Series] = {}
-        """In the order of the last event of each."""
+        """In order of each series' last event."""
         self._issued = 0
 
     def __len__(self) -> int:
         return len(self._series)
 
     def add(self, event: Happened, now_s: float, unix_s: float) -> list[CreateEvent | PatchEvent]:
-        """What to write now."""
+        """Adds an event; returns what to write now."""
         key = (event.about, event.type, event.reason, event.action)
         writes: list[CreateEvent | PatchEvent] = []
         series = self._series.pop(key, None)
@@ -136,7 +136,7 @@ class EventSeries:
         return writes
 
     def ended(self, now_s: float) -> list[PatchEvent]:
-        """Forgets the series that were quiet for long; what is still to be written of them."""
+        """Forgets series that have been quiet; returns what remains to be written of them."""
         writes = []
         for key, series in list(self._series.items()):
             if now_s < series.last_s + QUIET_S:
@@ -174,7 +174,7 @@ def _cut(text: str, most_bytes: int) -> str:
 
 
 class EventRecorder:
-    """Takes events at once and writes them in `run`, which is cancelled to end it."""
+    """Accepts events at once and writes them in `run`, which ends when cancelled."""
 
     def __init__(self, client: Client, controller: str, instance: str) -> None:
         self._client = client
@@ -186,7 +186,7 @@ class EventRecorder:
         self.dropped = 0
 
     def record(self, about: Subject, event_type: str, reason: str, action: str, note: str) -> None:
-        """An event of type `NORMAL` or `WARNING`."""
+        """Records an event of type `NORMAL` or `WARNING`."""
         happened = Happened(about, event_type, reason, action, note)
         self._put(self._series.add(happened, monotonic_s(), unix_s()))
 
@@ -210,7 +210,7 @@ class EventRecorder:
                 await self._write(self._queue.popleft())
 
     async def _write(self, write: CreateEvent | PatchEvent) -> None:
-        """Repeats what may succeed later, as often as an event is worth."""
+        """Writes an event, with a limited number of retries for errors that may pass."""
         backoff = Backoff(self._stream)
         for _ in range(MOST_TRIES):
             try:
@@ -219,12 +219,12 @@ class EventRecorder:
                 else:
                     await self._client.patch(EVENTS, write.namespace, write.name, write.body, Plain)
             except AlreadyExists:
-                break  # an earlier try had come through
+                break  # an earlier attempt had succeeded
             except KubernetesError as error:
                 if isinstance(error, ApiError) and not isinstance(
                     error, ServerError | TooManyRequests
                 ):
-                    self.dropped += 1  # its namespace is gone, or it may not be written
+                    self.dropped += 1  # its namespace is gone, or access is denied
                     return
                 await asyncio.sleep(backoff.failed(monotonic_s()))
             else:

@@ -1,18 +1,17 @@
-"""One leader among several processes, by a Lease; and what makes it safe: fencing.
+"""Leader election among several processes by a Lease, with fencing to make it safe.
 
-`Election` decides from the Lease as it was read and the time, without I/O; `LeaderElector` reads
-and writes the Lease. Times are those of this process's monotonic clock alone: a candidate takes a
-lease that has not *changed* for its whole duration, so clocks may be wrong, only not run at
-different speeds.
+`Election` decides from the Lease as read and the time, without I/O; `LeaderElector` reads and
+writes the Lease. Only this process's monotonic clock is used: a candidate takes a lease that has
+not *changed* for its whole duration, so clocks may be wrong as long as they run at the same speed.
 
-A lease by itself stops no writer. So:
+A lease by itself stops no writer. Therefore:
 
 - A leader counts its time from *before* it sent the renewal that succeeded. At the renew deadline
   it stops: `write_time_s` is 0, `client.fenced(elector)` sends nothing more, and `lost` is set.
-- A write that was sent before gets no longer than the lease itself lasts, when another may take
-  over.
-- `epoch` is the Lease's `leaseTransitions`. It grows with every term, also where the same process
-  leads again, so that what one term wrote can be told from another's.
+- A write sent before that may take no longer than the lease lasts, since another process may take
+  over then.
+- `epoch` is the Lease's `leaseTransitions`. It grows with every term, even if the same process
+  leads again, so that the writes of different terms can be told apart.
 """
 
 from __future__ import annotations
@@ -33,21 +32,22 @@ from windtunnel.live.system import unwrapped
 
 
 class Timing(NamedTuple):
-    """Lease and retry as in all Kubernetes controllers.
+    """Lease duration and retry interval as in all Kubernetes controllers.
 
-    Their renew deadline of 10 s counts from an answer and can outlast the lease; ours counts from
-    when the renewal was sent, and is longer so that answers may take 5 s.
+    Their renew deadline of 10 s counts from a response and can outlast the lease; ours counts from
+    when the renewal was sent, and is longer so that responses may take 5 s.
     """
 
     lease_s: float = 15.0
-    """How long a lease must not change before another takes it; whole seconds in the Lease."""
+    """How long a lease must be unchanged before another process takes it; whole seconds in the
+    Lease."""
     renew_deadline_s: float = 12.0
-    """How long a leader goes on after the last renewal that succeeded was sent."""
+    """How long a leader continues after sending its last successful renewal."""
     retry_s: float = 2.0
 
     @property
     def request_s(self) -> float:
-        """How long one request may take: a renewal that is lost leaves time for another."""
+        """Time limit of one request: a lost renewal leaves time for another."""
         return self.renew_deadline_s / 2
 
     def check(self) -> None:
@@ -55,7 +55,7 @@ class Timing(NamedTuple):
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The leader, since when, and how often it changed."""
+    """The leader, the start of its term, and the number of changes of leader."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -69,21 +69,22 @@ class LeaseObject(Object, frozen=True, kw_only=True):
 
 
 class WaitFor(NamedTuple):
-    """Read the Lease again after this time."""
+    """Wait this long, then read the Lease again."""
 
     seconds: float
 
 
 class Write(NamedTuple):
-    """Write the Lease: a new one, or over the version that was read."""
+    """Write the Lease: create it, or update the version that was read."""
 
     spec: LeaseSpec
     version: str | None
-    """None: create it."""
+    """None to create the Lease."""
 
 
 class Election:
-    """What one candidate does next, in monotonic seconds; dates in the Lease are for people."""
+    """Decides a candidate's next step, in monotonic seconds; dates in the Lease are for people
+    only."""
 
     def __init__(self, identity: str, timing: Timing, stream: Stream) -> None:
         timing.check()
@@ -93,21 +94,21 @@ class Election:
         self._seen: LeaseObject | None = None
         self._seen_s = 0.0
         self._renewed_s: float | None = None
-        """When the renewal was sent that holds this term; None: not leading."""
+        """When the renewal that holds this term was sent; None if not leading."""
         self._epoch = -1
         self._highest = -1
-        """Epoch that was ever seen: a Lease that was deleted goes on from there."""
+        """The highest epoch ever seen: a Lease created after a deletion continues from there."""
         self._sure = False
-        """Whether the Lease is as we wrote it, as far as we know."""
+        """Whether the Lease is, as far as we know, as we wrote it."""
 
     @property
     def epoch(self) -> int:
-        """Of this term, or of the last one; -1 before the first."""
+        """The epoch of this term, or of the last one; -1 before the first."""
         return self._epoch
 
     @property
     def holder(self) -> str:
-        """The known leader; empty where there is none."""
+        """The known leader; empty if there is none."""
         return (self._seen.spec.holder_identity or "") if self._seen is not None else ""
 
     def leads(self, now_s: float) -> bool:
@@ -116,7 +117,7 @@ class Election:
         )
 
     def write_time_s(self, now_s: float) -> float:
-        """How long a write may take that starts now; 0 where none may start."""
+        """How long a write that starts now may take; 0 if none may start."""
         if self._renewed_s is None or not self.leads(now_s):
             return 0.0
         return self._renewed_s + self.timing.lease_s - now_s
@@ -126,7 +127,7 @@ class Election:
         return None if self._renewed_s is None else self._renewed_s + self.timing.renew_deadline_s
 
     def read(self, lease: LeaseObject | None, now_s: float) -> None:
-        """The Lease as it is, or None where there is none."""
+        """Takes over the Lease as read, or None if it does not exist."""
         before = self._seen
         version = lease.metadata.resource_version if lease is not None else ""
         if before is None or lease is None or before.metadata.resource_version != version:
@@ -135,15 +136,16 @@ class Election:
         if lease is not None:
             self._highest = max(self._highest, lease.spec.lease_transitions or 0)
         if lease is not None and lease.spec.holder_identity != self.identity:
-            self._renewed_s = None  # another took it, or we gave it up
+            self._renewed_s = None  # another process took it, or we released it
 
     def renewal(self, now_s: float, unix_s: float) -> Write | None:
-        """What a leader writes without a read, which halves the time of a renewal; else None."""
+        """The write with which a leader renews without a read, in half the time; None if it must
+        read."""
         decided = self.decide(now_s, unix_s) if self._sure and self.leads(now_s) else None
         return decided if isinstance(decided, Write) else None
 
     def decide(self, now_s: float, unix_s: float) -> Write | WaitFor:
-        """After a read."""
+        """Decides the next step after a read."""
         if self._renewed_s is not None and not self.leads(now_s):
             self._renewed_s = None
         date = micro_time(unix_s)
@@ -160,7 +162,7 @@ class Election:
         return Write(self._spec(date, date, transitions + 1), version)
 
     def _taken_for_s(self, spec: LeaseSpec, now_s: float) -> float:
-        """How long the lease of another, or of our own earlier term, must still be respected."""
+        """How long another process's lease must still be respected; 0 if it has none."""
         if not spec.holder_identity or spec.holder_identity == self.identity:
             return 0.0
         lease_s = float(spec.lease_duration_seconds or self.timing.lease_s)
@@ -176,7 +178,7 @@ class Election:
         )
 
     def wrote(self, lease: LeaseObject, sent_s: float) -> None:
-        """The write succeeded that was sent at that time."""
+        """Records that the write sent at `sent_s` succeeded."""
         self._seen = lease
         self._seen_s = sent_s
         self._renewed_s = sent_s
@@ -185,11 +187,12 @@ class Election:
         self._sure = True
 
     def failed(self) -> None:
-        """A write failed, or its answer did not come: the Lease has to be read."""
+        """Records that a write failed or had no response: the Lease must be read."""
         self._sure = False
 
     def wait_s(self, now_s: float) -> float:
-        """After a write or a failure: until the next one. A leader renews by when it last sent."""
+        """Seconds from a write or a failure to the next step. A leader renews by when it last
+        sent."""
         if self._renewed_s is None or not self.leads(now_s):
             return self._retry_s()
         if self._sure:
@@ -200,7 +203,7 @@ class Election:
         return self.timing.retry_s * self._stream.between(1.0, 1.2)
 
     def release(self, unix_s: float) -> Write | None:
-        """Gives the term up, once all its writes have ended; None if there is no term."""
+        """Gives up the term, once all its writes have ended; None if there is no term."""
         seen, renewed_s, self._renewed_s = self._seen, self._renewed_s, None
         if seen is None or renewed_s is None:
             return None
@@ -216,12 +219,11 @@ class Election:
 
 
 class LeaderElector:
-    """Takes part in the election of a Lease until it is cancelled, and then releases it.
+    """Takes part in the election for a Lease until cancelled, then releases the Lease.
 
-    Cancel it last: a write that is still under way then meets the next leader's.
-
-    `lead` works in every term; `led` and `lost` change with every term.
-    Give it to `Client.fenced` for all writes that only the leader may do.
+    Cancel it last: a write still under way would overlap with the next leader's. `lead` runs work
+    in every term; `led` and `lost` change with every term. Give it to `Client.fenced` for all
+    writes that only the leader may do.
     """
 
     def __init__(
@@ -260,7 +262,8 @@ class LeaderElector:
     async def lead(
         self, work: Callable[[], Coroutine[Any, Any, None]], log: logging.Logger
     ) -> None:
-        """Works while it leads, until it is cancelled or the work fails. `run` runs beside."""
+        """Runs `work` in each term while leading, until cancelled or the work fails. `run` runs
+        beside it."""
         while True:
             await self.led.wait()
             log.info("%s: leading, term %d", self._name, self.epoch)
@@ -268,7 +271,7 @@ class LeaderElector:
             log.warning("%s: no longer the leader", self._name)
 
     async def _term(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """One term; all of its work has ended when this returns."""
+        """Runs one term; all of its work has ended when this returns."""
         working = asyncio.create_task(work())
         lost = asyncio.create_task(self.lost.wait())
         try:
@@ -284,10 +287,10 @@ class LeaderElector:
             await asyncio.wait([lost, working])
             ended = None if working.cancelled() else working.exception()
         if ended is not None and not isinstance(ended, NotLeader):
-            raise ended  # it failed while it was stopped
+            raise ended  # it failed while being stopped
 
     async def _round(self) -> float:
-        """One look at the Lease; how long until the next."""
+        """Reads or writes the Lease once; returns the seconds until the next time."""
         election = self.election
         try:
             wait_s = await self._look()
@@ -314,7 +317,7 @@ class LeaderElector:
                 sent_s = monotonic_s()
                 try:
                     election.wrote(await self._write(decided), sent_s)
-                except Conflict:  # another was faster, or our own write whose answer was lost
+                except Conflict:  # another process was faster, or our own write lost its response
                     election.failed()
                     return 0.0
                 return election.wait_s(monotonic_s())
@@ -348,7 +351,7 @@ class LeaderElector:
             self.lost.set()
 
     async def _watch_deadline(self) -> None:
-        """Sets `lost` at the renew deadline, also while a request of `_round` hangs."""
+        """Sets `lost` at the renew deadline, even while a request of `_round` hangs."""
         while True:
             await self.led.wait()
             deadline_s = self.election.deadline_s()
@@ -366,4 +369,4 @@ class LeaderElector:
             async with asyncio.timeout(self.election.timing.retry_s):
                 await self._write(write)
         except (KubernetesError, TimeoutError):
-            return  # it runs out by itself
+            return  # the lease expires by itself

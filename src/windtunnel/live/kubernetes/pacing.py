@@ -1,4 +1,4 @@
-"""How fast requests may go and how long to wait after a failure; the time is an argument."""
+"""Request pacing and backoff after failures; the time is an argument."""
 
 from typing import Final
 
@@ -6,9 +6,9 @@ from windtunnel.core.random import Stream
 
 
 class Backoff:
-    """Delays that double from `first_s` to `most_s`, each longer by up to half, by chance.
+    """Delays that double from `first_s` to `most_s`, each with up to 50 % random jitter added.
 
-    After `healthy_s` without a failure the next one starts at `first_s` again.
+    After `healthy_s` without a failure, the delay starts at `first_s` again.
     """
 
     def __init__(
@@ -39,7 +39,8 @@ class Backoff:
 
 
 class RequestPacer:
-    """A token bucket: `per_s` requests a second, `burst` at once; and a pause for all."""
+    """A token bucket of `per_s` requests a second and bursts of `burst`, with a pause for all
+    requests."""
 
     def __init__(self, per_s: float, burst: int) -> None:
         assert per_s > 0
@@ -50,15 +51,15 @@ class RequestPacer:
         self._paused_until_s = 0.0
 
     def take(self, now_s: float) -> float:
-        """Takes a turn, and says how many seconds from now it is."""
+        """Takes a turn; returns how many seconds from now it is due."""
         due_s = max(self._next_s - self._depth_s, self._paused_until_s, now_s)
         self._next_s = max(self._next_s, now_s) + self._gap_s
         return due_s - now_s
 
     def paused_s(self, now_s: float) -> float:
-        """How long the pause still is."""
+        """The rest of the pause, in seconds."""
         return max(self._paused_until_s - now_s, 0.0)
 
     def pause(self, now_s: float, seconds: float) -> None:
-        """Nothing more is due in these seconds: the server asked for it (Retry-After)."""
+        """Delays all requests by this many seconds, as the server asked (Retry-After)."""
         self._paused_until_s = max(self._paused_until_s, now_s + seconds)

@@ -1,19 +1,19 @@
 """Keeps a cache in step with the API server: list, watch with bookmarks, list again when in doubt.
 
-`ListWatch` decides what comes next, without I/O; `Reflector` does it. The cases:
+`ListWatch` decides the next step, without I/O; `Reflector` carries it out. The cases:
 
-- 410, as a status or as an ERROR event: list. What the list does not name is gone, and handlers
-  hear of it.
-- "Too large resource version" (the server lags): try again after a second, three times, then list.
-- A lost connection: ask for the newest version before watching again. If etcd was restored to an
-  older state it is lower than ours, and list; a watch would show nothing until the versions have
-  caught up.
+- 410, as a status or as an ERROR event: list. Objects missing from the list are gone, and handlers
+  are called for them.
+- "Too large resource version" (the server lags): retry after a second; list after the third time.
+- A lost connection, or one that stays silent beyond the watch's own timeout: ask for the newest
+  version before watching again. If it is lower than ours, etcd was restored to an older state:
+  list, since a watch would show nothing until the versions have caught up.
 - A watch that ends: watch again from the last version. One that ends at once, or breaks: after a
   backoff.
-- No answer at all: tried again within seconds, however long it lasts, since that burdens no server.
-- Silence: two watches without even a bookmark, or a connection on which nothing comes after its own
-  time: list, since a connection may be half open.
-- An object that its type cannot hold: its last readable state stays, and `unreadable` says why.
+- No response at all: retry every few seconds without end, since that burdens no server.
+- Two watches in a row without even a bookmark: list.
+- An object that cannot be decoded as its type: its last readable state stays, and `unreadable` says
+  why.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ from windtunnel.live.kubernetes.resources import Key, Meta, Object, Resource
 
 SHORTEST_WATCH_S: Final = 240
 LONGEST_WATCH_S: Final = 300
-"""A watch ends by itself after a random time in between, so that not all end together."""
+"""A watch ends by itself after a random time in this range, so that not all end together."""
 SHORT_WATCH_S: Final = 1.0
-"""A watch without events that ends sooner is a failure."""
+"""A watch without events that ends sooner than this counts as a failure."""
 FUTURE_TRIES: Final = 3
 FUTURE_WAIT_S: Final = 1.0
 SILENT_WATCHES: Final = 2
 AWAY_S: Final = 5.0
-"""Most between two tries while no answer comes: so long after its return the cache is still old."""
+"""The longest wait between attempts while there is no response: how stale the cache may stay after
+the server's return."""
 
 Held = TypeVar("Held", bound=Object)
 
 
 class ListNow(NamedTuple):
-    """Read all objects, after a delay."""
+    """List all objects, after a delay."""
 
     delay_s: float
 
@@ -61,11 +62,11 @@ class WatchFrom(NamedTuple):
     timeout_s: int
     delay_s: float
     verify: bool
-    """Ask first whether the server still has this version."""
+    """Whether to check first that the server still has this version."""
 
 
 class ListWatch:
-    """What a reflector does next, from how the last list or watch ended."""
+    """Decides a reflector's next step from how the last list or watch ended."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -90,7 +91,7 @@ class ListWatch:
         return WatchFrom(self._version, timeout_s, delay_s, self._verify)
 
     def verified(self, newest: str) -> bool:
-        """Whether to watch, now that the server says its newest version; if not, list."""
+        """Whether to watch, given the server's newest version; otherwise list."""
         self._verify = False
         if newest.isdecimal() and self._version.isdecimal() and int(newest) < int(self._version):
             self._version = ""
@@ -103,19 +104,19 @@ class ListWatch:
         self._verify = False
 
     def began(self, now_s: float) -> None:
-        """A watch is answered."""
+        """Records the start of a watch's response."""
         self._began_s = now_s
         self._heard = False
 
     def heard(self, version: str) -> None:
-        """An event or a bookmark."""
+        """Records an event or a bookmark."""
         self._version = version
         self._heard = True
         self._silent = 0
         self._future = 0
 
     def ended(self, now_s: float) -> None:
-        """A watch ended in order."""
+        """Records the regular end of a watch."""
         if self._heard:
             return
         if now_s - self._began_s < SHORT_WATCH_S:
@@ -126,7 +127,7 @@ class ListWatch:
             self._version = ""
 
     def failed(self, error: KubernetesError, now_s: float) -> None:
-        """A list or a watch failed, or a watch broke."""
+        """Records a failed list or watch."""
         if isinstance(error, ApiError) and error.version_too_large and self._version:
             self._future += 1
             if self._future >= FUTURE_TRIES:
@@ -144,7 +145,7 @@ class ListWatch:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Thousands of objects are made, and all of them stay: none is looked at as garbage."""
+    """Disables garbage collection while thousands of objects are created that all stay alive."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -155,7 +156,7 @@ def no_collection() -> Iterator[None]:
 
 
 class Reflector(Generic[Held]):
-    """Runs until it is cancelled; `synced` is set after the first list."""
+    """Keeps a cache current until cancelled; `synced` is set after the first list."""
 
     def __init__(
         self,
@@ -170,14 +171,14 @@ class Reflector(Generic[Held]):
         self.unreadable: Final[dict[Key, str]] = {}
         self.steps: Final = ListWatch(Streams(fresh_seed())["kubernetes.reflector"])
         self.last_error: KubernetesError | None = None
-        """Of the last list or watch; None while it goes well."""
+        """The error of the last list or watch; None while it succeeds."""
         self._heard_s = -float("inf")
         self._client = client
         self._decoder = msgspec.json.Decoder(kind)
         self._selection = selection
 
     def age_s(self, now_s: float) -> float:
-        """Seconds since the API server last showed something; a bookmark comes each minute."""
+        """Seconds since the API server last sent anything; it sends a bookmark each minute."""
         return now_s - self._heard_s
 
     async def run(self) -> None:
@@ -201,7 +202,7 @@ class Reflector(Generic[Held]):
         return await self._client.newest_version(self.resource, self._selection)
 
     async def fill(self) -> None:
-        """Reads all objects once."""
+        """Lists all objects once."""
         objects: list[Held] = []
 
         def begin() -> None:
@@ -217,7 +218,7 @@ class Reflector(Generic[Held]):
         with no_collection():
             self.cache.replace(objects, version)
             if not self.synced.is_set():
-                gc.freeze()  # what it holds from now on is not looked through at each collection
+                gc.freeze()  # its objects are exempt from garbage collection from now on
         self.steps.listed(version)
         self.last_error = None
         self._heard_s = monotonic_s()
@@ -268,7 +269,7 @@ class Reflector(Generic[Held]):
     def _not_readable(
         self, raw: msgspec.Raw, error: msgspec.ValidationError
     ) -> tuple[Meta, Held | None]:
-        """Notes why, and gives what the cache has of the object."""
+        """Notes why an object is unreadable; returns its metadata and its cached state, if any."""
         meta = msgspec.json.decode(raw, type=Object).metadata
         self.unreadable[meta.key] = str(error)
         held = self.cache.get(*meta.key)

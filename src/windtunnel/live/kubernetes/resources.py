@@ -1,7 +1,7 @@
-"""Kinds of the API, and what a cache holds of an object: only the fields that its type declares.
+"""Kinds of the API, and the cached part of an object: only the fields that its type declares.
 
-A kind is a `Resource`; a type for its objects is a subclass of `Object` that declares the fields
-that are needed, and everything else (managed fields above all) is skipped while it is decoded:
+A kind is a `Resource`; the type of its objects is a subclass of `Object` that declares the fields
+that are needed, and everything else (managed fields above all) is skipped during decoding:
 
     SETS = Resource("grove.io", "v1alpha1", "podcliquesets", "PodCliqueSet")
 
@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr
 from windtunnel.core.errors import InputError
 
 Plain = dict[str, Any]
-"""An object as plain JSON values, whole."""
+"""A whole object as plain JSON values."""
 Key = tuple[str, str]
 """Namespace and name; the namespace of a cluster-scoped object is empty."""
 
@@ -66,10 +66,10 @@ ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "E
 INFERENCE_POOLS: Final = Resource(
     "inference.networking.k8s.io", "v1", "inferencepools", "InferencePool"
 )
-"""Of the Gateway API's inference extension."""
+"""From the Gateway API's inference extension."""
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 NODE_CLAIMS: Final = Resource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
-"""Of Karpenter."""
+"""From Karpenter."""
 CRDS: Final = Resource(
     "apiextensions.k8s.io",
     "v1",
@@ -80,7 +80,7 @@ CRDS: Final = Resource(
 
 
 class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """An object that this one belongs to; the garbage collector follows it."""
+    """An object that owns this one; the garbage collector follows it."""
 
     api_version: str = ""
     kind: str = ""
@@ -110,7 +110,7 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     finalizers: list[str] = []
 
     def __post_init__(self) -> None:
-        """Labels that thousands of objects have in common are held once."""
+        """Interns labels, which thousands of objects share."""
         force_setattr(self, "namespace", intern(self.namespace))
         if self.labels:
             shared = {intern(key): intern(value) for key, value in self.labels.items()}
@@ -122,7 +122,7 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The one owner that controls it."""
+        """The one owner that controls the object."""
         for owner in self.owner_references:
             if owner.controller:
                 return owner
@@ -130,13 +130,13 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Object(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Any object, with its metadata alone. Subclasses declare the fields that they read."""
+    """Any object, with its metadata only. Subclasses declare the fields that they read."""
 
     metadata: Meta
 
 
 class Unstructured(Object, frozen=True, rename="camel", kw_only=True):
-    """An object with what most kinds have, as plain JSON values. A list does not say its kind."""
+    """An object with the fields most kinds have, as plain JSON values. Its kind is not included."""
 
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
@@ -144,7 +144,7 @@ class Unstructured(Object, frozen=True, rename="camel", kw_only=True):
 
 
 def owner_reference(resource: Resource, owner: Meta) -> dict[str, Any]:
-    """The reference that makes `owner` the controller of an object, as part of its metadata."""
+    """The owner reference that makes `owner` the controller of an object, for its metadata."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -156,5 +156,5 @@ def owner_reference(resource: Resource, owner: Meta) -> dict[str, Any]:
 
 
 def micro_time(unix_s: float) -> str:
-    """A time as the API writes it, to the microsecond."""
+    """A time in the API's format, to the microsecond."""
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

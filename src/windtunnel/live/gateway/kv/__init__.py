@@ -1,1 +1,1 @@
-"""What is known of the KV caches of servers, by tokens: events and tokenizers."""
+"""The servers' KV caches by tokens: cache events and tokenizers."""

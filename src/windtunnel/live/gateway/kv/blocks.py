@@ -1,7 +1,7 @@
 """KV-cache events of vLLM and SGLang: which blocks of which prompts a server has.
 
-A server calls its blocks by hashes of its own, and says which tokens each holds. The tokens are
-hashed again in the way that prompts are: so it does not matter how the server hashes.
+A server names its blocks by its own hashes, and lists the tokens of each. The tokens are hashed
+again in the same way as prompts, so the server's hash function does not matter.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,16 +19,16 @@ FIELDS: Final = {
     "BlockRemoved": ("block_hashes", "medium", "group_idx"),
     "AllBlocksCleared": (),
 }  # fmt: skip
-"""What events written as arrays have, in order, after their name."""
+"""Fields of events encoded as arrays, in order, after the event name."""
 IN_ACCELERATOR: Final = (None, "GPU")
 WRONG: Final = (
     LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
 )  # fmt: skip
-"""What reading an event raises that has other fields, types or ranges than it should."""
+"""Exceptions raised by an event with unexpected fields, types or ranges."""
 
 
 class CacheChange(NamedTuple):
-    """What a batch of events comes to."""
+    """The net effect of a batch of events."""
 
     cleared: bool
     stored: list[tuple[int, int]]
@@ -41,7 +41,7 @@ class BadEvents(ValueError):
 
 
 def read_batch(payload: bytes) -> list[dict[str, Any]]:
-    """The events of a message, whether they are maps or arrays."""
+    """The events in a message, encoded as maps or arrays."""
     try:
         data = msgspec.msgpack.decode(payload)
         events = data[1] if isinstance(data, list) else data["events"]
@@ -60,13 +60,13 @@ def read_batch(payload: bytes) -> list[dict[str, Any]]:
 
 
 class MergedRanks:
-    """What a server has whose data-parallel ranks have caches of their own: all that any has."""
+    """The union of the caches of a server's data-parallel ranks."""
 
     def __init__(self, ranks: int) -> None:
         self._held: Final[list[dict[int, None]]] = [{} for _ in range(ranks)]
 
     def merge(self, rank: int, change: CacheChange) -> CacheChange:
-        """A change of one rank as a change of the server."""
+        """Turns a change of one rank into a change of the server."""
         held = self._held[rank]
         if len(self._held) == 1:
             return change
@@ -84,27 +84,27 @@ class MergedRanks:
 
 
 class ServerBlocks:
-    """The blocks of one server, and the prefixes that they are part of."""
+    """The blocks of one server, and the prefixes they belong to."""
 
     def __init__(self, model: str, key: Callable[[int], int]) -> None:
         self._model: Final = model
         self._key: Final = key
-        self._chains: Final[dict[Any, TokenChain]] = {}  # up to a block, by the server's hash
-        self._keys: Final[dict[Any, list[tuple[int, int]]]] = {}  # that a block completes
-        self._held: Final[dict[int, int]] = {}  # how many blocks complete a key
+        self._chains: Final[dict[Any, TokenChain]] = {}  # up to each block, by the server's hash
+        self._keys: Final[dict[Any, list[tuple[int, int]]]] = {}  # completed by each block
+        self._held: Final[dict[int, int]] = {}  # number of blocks that complete a key
 
     def __len__(self) -> int:
         return len(self._chains)
 
     def forget(self) -> CacheChange:
-        """Nothing is known any more: messages were lost, or the server has started anew."""
+        """Clears all knowledge of the cache, after lost messages or a restart of the server."""
         self._chains.clear()
         self._keys.clear()
         self._held.clear()
         return CacheChange(cleared=True, stored=[], removed=[])
 
     def apply(self, events: Sequence[dict[str, Any]]) -> CacheChange:
-        """Takes in events, in their order."""
+        """Applies events in order."""
         stored: dict[int, int] = {}
         removed: dict[int, None] = {}
         cleared = False
@@ -139,7 +139,7 @@ class ServerBlocks:
         if parent is not None:
             chain = self._chains.get(parent)
             if chain is None:
-                return  # what is before it was never told, or is removed: no prompt finds it
+                return  # its prefix is unknown or removed, so no prompt can match it
         for number, name in enumerate(hashes):
             more = [one for one in (extras[number] if number < len(extras) else None) or []
                     if one != adapter]  # fmt: skip
@@ -147,7 +147,7 @@ class ServerBlocks:
                 salt = more.pop() if more and isinstance(more[-1], str) else ""
                 chain = TokenChain.start(adapter or self._model, salt)
             if more:
-                chain = chain.marked(repr(more))  # images and the like: no text is like it
+                chain = chain.marked(repr(more))  # images and the like never equal text
             chain, completed = chain.extended(tokens[number * size : (number + 1) * size])
             if name in self._chains:
                 continue

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 MOST_MESSAGE_BYTES: Final = 64 << 20
 MOST_QUEUED: Final = 100_000
 MOST_REPLAYED_BYTES: Final = 256 << 20
-"""Of one replay; what does not fit is a gap."""
+"""Limit of one replay; what does not fit counts as a gap."""
 REPLAY_S: Final = 5.0
 AGAIN_S: Final = 1.0
 REPLAY_ENDS: Final = b"\xff" * 8
@@ -22,7 +22,7 @@ _log = logging.getLogger("windtunnel.gateway")
 
 
 class KvEventReader:
-    """The events of a server's rank, in their order, or the knowledge that some are missing."""
+    """Reads the events of a server's rank in order, or detects that some are missing."""
 
     def __init__(
         self,
@@ -40,12 +40,11 @@ class KvEventReader:
         self._blocks: Final = blocks
         self._changed: Final = changed
         self._expected = 0
-        self.forgotten = 0  # how often all was forgotten
+        self.forgotten = 0  # times the index was cleared
 
     async def watch(self) -> None:
-        """Until it is cancelled; after any failure all is forgotten, and the next
-        message is the first that counts: one that cannot be read is not asked for again.
-        """
+        """Reads events until cancelled. After any failure the index is cleared, and reading
+        continues with the next message; an unreadable message is not requested again."""
         while True:
             try:
                 await self._follow()
@@ -85,7 +84,7 @@ class KvEventReader:
             self._apply(number, frames[-1])
 
     async def _fill(self, context: Any, until: int) -> None:
-        """Asks for what was missed; where the server does not have it, all is forgotten."""
+        """Requests missed events; if the server no longer has them, the index is cleared."""
         for number, payload in await self._replayed(context, self._expected):
             if self._expected <= number < until:
                 if number > self._expected and self._expected > 0:

@@ -1,7 +1,7 @@
-"""Prompts as chains of hashed tokens, with the tokenizers of the models (extra `tokenizers`).
+"""Prompts as chains of hashed tokens, using the models' tokenizers (extra `tokenizers`).
 
-A key stands for all tokens up to a boundary: every 64 tokens at first, later every 512. What a
-server says of its cache and what a client asks for have the same keys if they have the same tokens.
+A key identifies all tokens up to a boundary: every 64 tokens at first, later every 512. A server's
+cache and a client's prompt have the same keys if they have the same tokens.
 """
 
 import array
@@ -19,18 +19,19 @@ FIRST_STRIDE: Final = 64
 LATER_STRIDE: Final = 512
 FIRST_TOKENS: Final = 4096
 MOST_KEYED: Final = 131_072
-"""Tokens of a prompt; what follows is not compared."""
+"""In tokens of a prompt; the rest is not compared."""
 MOST_TOKENIZED: Final = 64 << 10
-"""Characters of a prompt: the rest is estimated. A tokenizer takes about 10 ms for them."""
+"""In characters of a prompt; the rest is estimated. A tokenizer takes about 10 ms for this many."""
 LARGEST_CONFIG: Final = 16 << 20
 MOST_READ: Final = 1 << 20
-"""Bytes of a prompt that a template is applied to; larger ones are estimated altogether."""
+"""Bytes of a prompt that the chat template is applied to; larger prompts are only estimated."""
 UNSURE: Final = 32
-"""Tokens at a cut that the whole text might not have."""
+"""Tokens before a cut that may differ from those of the whole text."""
 
 
 class TokenChain(NamedTuple):
-    """Tokens so far: the hash of whole units, their number, and those that fill no unit yet."""
+    """Tokens so far: the hash of the whole units, their number, and the tokens of the incomplete
+    unit."""
 
     state: int
     tokens: int
@@ -41,11 +42,11 @@ class TokenChain(NamedTuple):
         return TokenChain(xxhash.xxh3_64_intdigest(f"{model}\0{salt}".encode()), 0, ())
 
     def marked(self, mark: str) -> "TokenChain":
-        """The same with something that is not a token."""
+        """The chain with a marker for something that is not a token."""
         return self._replace(state=xxhash.xxh3_64_intdigest(mark.encode(), self.state))
 
     def extended(self, more: Any) -> tuple["TokenChain", list[tuple[int, int]]]:
-        """With more tokens; the state and end of each boundary that they reach."""
+        """The chain with more tokens, and the state and end of each boundary reached."""
         state, count = self.state, self.tokens
         data = array.array("q", (*self.rest, *more))
         whole = len(data) - len(data) % UNIT
@@ -61,7 +62,7 @@ class TokenChain(NamedTuple):
 class TokenizedPrompt(NamedTuple):
     tokens: int
     boundaries: list[tuple[int, int]]
-    """The state of the chain at each, and the token at which it is."""
+    """The chain's state at each boundary, and the boundary's token position."""
 
 
 class SpecialToken(msgspec.Struct):
@@ -74,7 +75,7 @@ class NamedTemplate(msgspec.Struct):
 
 
 class TokenizerConfig(msgspec.Struct):
-    """What is needed of tokenizer_config.json."""
+    """The fields that are read from tokenizer_config.json."""
 
     bos_token: str | SpecialToken | None = None
     eos_token: str | SpecialToken | None = None
@@ -82,7 +83,7 @@ class TokenizerConfig(msgspec.Struct):
 
 
 class ModelTokenizer:
-    """The tokenizer of one model, and the template of its chats."""
+    """The tokenizer and chat template of one model."""
 
     def __init__(self, folder: Path) -> None:
         import jinja2.sandbox
@@ -118,7 +119,7 @@ class ModelTokenizer:
             raise InputError(what, where=str(settings)) from None
 
     def read(self, body: dict[str, Any], model: str, salt: str) -> TokenizedPrompt | None:
-        """The tokens of a request; None: they depend on what is not known here."""
+        """The tokens of a request; None if they depend on something unknown here."""
         prompt = body.get("prompt")
         if isinstance(prompt, list) and prompt and all(isinstance(one, int) for one in prompt):
             return self._chained(prompt, len(prompt), model, salt)
@@ -149,7 +150,7 @@ class ModelTokenizer:
                 **self._names,
                 **(more if isinstance(more, dict) else {}),
             )
-        except Exception:  # noqa: BLE001 - a template may do anything with what a client wrote
+        except Exception:  # noqa: BLE001 - a template may fail in any way on a client's input
             return None
         return str(rendered)
 

@@ -1,8 +1,9 @@
-"""gRPC over HTTP/2 (RFC 9113), as far as Envoy's calls need it: a server without a task for a call.
+"""A gRPC server over HTTP/2 (RFC 9113), limited to what Envoy's calls need, without a task per
+call.
 
-A call's messages are given to its handler as they come, and what the handler writes goes out in the
-same turn of the event loop. Memory is bounded: while a peer takes no answers, neither its calls nor
-its connection get room to send more.
+Each message of a call goes to its handler as it arrives, and what the handler writes is sent in the
+same turn of the event loop. Memory is bounded: while a peer does not read responses, neither its
+calls nor its connection get more flow-control window.
 """
 
 import asyncio
@@ -17,13 +18,13 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_BYTES: Final = 16384
 """The largest frame that either side sends; HTTP/2's default."""
 WINDOW: Final = 1 << 20
-"""Bytes of a call that may come before room for more is given."""
+"""Bytes that a call may receive before its window is extended."""
 CONNECTION_WINDOW: Final = 16 << 20
 DEFAULT_WINDOW: Final = 65535
 LARGEST_WINDOW: Final = (1 << 31) - 1
 LARGEST_MESSAGE: Final = 4 << 20
 PIECE_BYTES: Final = 32
-"""What a frame of a block of headers counts beside its bytes: empty ones come to an end, too."""
+"""Overhead counted for each frame of a header block, so that even empty frames are limited."""
 
 DATA: Final = 0
 HEADERS: Final = 1
@@ -59,7 +60,7 @@ ANSWER_HEAD: Final = encode([(b":status", b"200"), (b"content-type", b"applicati
 
 
 class ConnectionFault(Exception):
-    """The peer broke the protocol: the connection ends with this code."""
+    """The peer violated the protocol: the connection ends with this code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -72,26 +73,25 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 CallHandler = tuple[Callable[[bytes], None], Callable[[], None]]
-"""What is called with each message of a call, in order, and once when no more come: the peer has
-ended the call, or is gone.
-"""
+"""Two callbacks: one for each message of a call, in order; and one for the end of messages, called
+once when the peer has ended the call or is gone."""
 
 
 class GrpcCall:
-    """A call on a connection: what came of a message, and what could not be sent yet."""
+    """A call on a connection: its incomplete incoming message, and messages not yet sent."""
 
     def __init__(self, connection: "GrpcConnection", number: int, window: int) -> None:
         self.handler: CallHandler | None = None
         self.number: Final = number
-        self.window = window  # bytes that the peer takes
-        self.received = 0  # bytes since room was last given
-        self.held: Final = bytearray()  # the start of a message
-        self.needed = 0  # bytes that must be held before more of it can be read
-        self.waiting: Final[deque[bytes]] = deque()  # messages that the peer has no room for
-        self.waiting_sent = 0  # bytes of the first of them that went out
-        self.begun = False  # the head of the answer was sent
+        self.window = window  # bytes that the peer accepts
+        self.received = 0  # bytes since the window was last extended
+        self.held: Final = bytearray()  # the start of an incomplete message
+        self.needed = 0  # bytes that must be held before it can be read further
+        self.waiting: Final[deque[bytes]] = deque()  # messages beyond the peer's window
+        self.waiting_sent = 0  # bytes of the first of them already sent
+        self.begun = False  # the response headers were sent
         self.peer_ended = False
-        self.status = -1  # with which it ends once nothing waits
+        self.status = -1  # the final status, sent once no message waits
         self.over = False
         self._connection: Final = connection
 
@@ -100,7 +100,7 @@ class GrpcCall:
             self._connection.send(self, b"\x00" + len(message).to_bytes(4, "big") + message)
 
     def finish(self, status: int = OK) -> None:
-        """The end of the call from this side."""
+        """Ends the call from this side."""
         if self.status < 0 and not self.over:
             self.status = status
             if not self.waiting:
@@ -108,7 +108,7 @@ class GrpcCall:
 
 
 class GrpcService:
-    """All connections; `handler_of` gives the handler of a call to a path, or None."""
+    """All connections; `handler_of` returns the handler for a call to a path, or None."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class GrpcService:
         self.silent: Final = Deadlines[GrpcConnection](greeting_s)
 
     def sweep(self, now_s: float) -> None:
-        """Connections on which no call has begun in time are closed."""
+        """Closes connections on which no call has begun in time."""
         for connection in self.silent.expired(now_s):
             connection.close(NO_ERROR)
 
@@ -135,7 +135,8 @@ class GrpcService:
 
 
 class GrpcConnection:
-    """One HTTP/2 connection; it derives from no class of asyncio so that it can be compiled."""
+    """One HTTP/2 connection; it derives from none of asyncio's classes so that it can be
+    compiled."""
 
     def __init__(self, service: GrpcService) -> None:
         self._service: Final = service
@@ -145,10 +146,10 @@ class GrpcConnection:
         self._data = b""
         self._greeted = False
         self._last = 0  # number of the newest call
-        self._window = DEFAULT_WINDOW  # bytes that the peer takes on all calls together
+        self._window = DEFAULT_WINDOW  # bytes that the peer accepts on all calls together
         self._call_window = DEFAULT_WINDOW  # and on each new call
         self._received = 0
-        self._block: list[bytes] = []  # headers whose end has not come
+        self._block: list[bytes] = []  # an incomplete header block
         self._block_bytes = 0
         self._block_call = 0
         self._block_ends = False
@@ -166,7 +167,7 @@ class GrpcConnection:
         service.silent.add(self, service.now_s())
         settings = b""
         for name, value in (
-            (MAX_CONCURRENT_STREAMS, service.most_calls + 1),  # one too many is answered
+            (MAX_CONCURRENT_STREAMS, service.most_calls + 1),  # one too many gets a status
             (INITIAL_WINDOW_SIZE, WINDOW),
             (MAX_HEADER_LIST_SIZE, LONGEST_LIST),
         ):
@@ -200,7 +201,7 @@ class GrpcConnection:
             self._data = data[place:] if place < len(data) else b""
 
     def _greeting(self, data: bytes) -> int:
-        """Where the first frame begins, once the preface has come."""
+        """The position of the first frame, once the preface has arrived."""
         if not data.startswith(PREFACE[: len(data)]):
             raise ConnectionFault(PROTOCOL_ERROR)
         if len(data) < len(PREFACE):
@@ -209,7 +210,7 @@ class GrpcConnection:
         return len(PREFACE)
 
     def _frames(self, data: bytes, place: int) -> int:
-        """Takes whole frames; where the first begins whose end has not come."""
+        """Processes whole frames; returns the position of the first incomplete one."""
         size = len(data)
         while self._greeted and size - place >= 9 and self._transport is not None:
             length = data[place] << 16 | data[place + 1] << 8 | data[place + 2]
@@ -224,7 +225,7 @@ class GrpcConnection:
         return place
 
     def close(self, code: int) -> None:
-        """Tells the peer why, and closes."""
+        """Sends the peer the reason, and closes the connection."""
         transport, self._transport = self._transport, None
         if transport is not None:
             payload = self._last.to_bytes(4, "big") + code.to_bytes(4, "big")
@@ -285,7 +286,7 @@ class GrpcConnection:
             self._received = 0
         call = self._calls.get(number)
         if call is None:
-            return  # it has ended, and its peer did not know yet
+            return  # it has ended, and the peer did not know yet
         call.received += size
         if call.received > WINDOW:
             raise ConnectionFault(FLOW_CONTROL_ERROR)
@@ -298,9 +299,9 @@ class GrpcConnection:
             self._give_room(call)
 
     def _messages(self, call: GrpcCall, data: bytes) -> None:
-        """Whole messages go to the handler."""
+        """Passes whole messages to the handler."""
         if call.status >= 0:
-            return  # only its answers are still to be sent
+            return  # only its responses remain to be sent
         held = call.held
         if held:
             held += data
@@ -419,13 +420,13 @@ class GrpcConnection:
             call.finish(UNIMPLEMENTED)
 
     def _half_closed(self, call: GrpcCall) -> None:
-        """The peer has ended its side; so does the handler, when all is sent."""
+        """The peer has ended its side; the call ends when everything is sent."""
         call.peer_ended = True
         self._tell(call)
         call.finish(OK)
 
     def _drop(self, call: GrpcCall) -> None:
-        """The peer wants nothing more of a call."""
+        """Drops a call that has ended or that the peer has cancelled."""
         self._forget(call)
         self._tell(call)
 
@@ -443,7 +444,7 @@ class GrpcConnection:
     # Answers.
 
     def send(self, call: GrpcCall, message: bytes) -> None:
-        """A message with its length, as far as the peer has room."""
+        """Sends a length-prefixed message, as far as the peer's window allows."""
         if call.waiting:
             call.waiting.append(message)
             return
@@ -463,7 +464,7 @@ class GrpcConnection:
         self._flush(call)
 
     def _flush(self, call: GrpcCall) -> None:
-        """What waits goes out as far as there is room."""
+        """Sends waiting messages, as far as the window allows."""
         waiting = call.waiting
         while waiting:
             room = min(FRAME_BYTES, call.window, self._window)
@@ -486,7 +487,7 @@ class GrpcConnection:
             self._give_room(call)
 
     def end(self, call: GrpcCall) -> None:
-        """The status of a call whose messages were all sent."""
+        """Sends the status of a call whose messages were all sent."""
         block = encode([(b"grpc-status", b"%d" % call.status)])
         if not call.begun:
             block = ANSWER_HEAD + block

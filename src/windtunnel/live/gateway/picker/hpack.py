@@ -1,13 +1,13 @@
-"""HPACK (RFC 7541): decodes the headers of HTTP/2 requests, and writes those of answers."""
+"""HPACK (RFC 7541): decodes the headers of HTTP/2 requests, and encodes those of responses."""
 
 from typing import Final
 
 TABLE_BYTES: Final = 4096
-"""Of headers that both sides remember; HTTP/2's default."""
+"""Size of the table of headers that both sides keep; HTTP/2's default."""
 OVERHEAD: Final = 32
-"""Bytes that an entry of the table counts beside its texts."""
+"""Bytes counted for a table entry besides its name and value."""
 LONGEST_LIST: Final = 64 << 10
-BROKEN: Final = "these are not headers as HPACK has them"
+BROKEN: Final = "the headers are not valid HPACK"
 END_OF_TEXT: Final = 256
 SHORTEST: Final = 5
 LONGEST: Final = 30
@@ -22,7 +22,8 @@ CODE_LENGTHS: Final = bytes.fromhex(
     "14181415161515171616191918181a171a1b1a1a1b1b1b1b1b1c1b1b1b1b1b1a"
     "1e"
 )
-"""Bits of each byte's Huffman code, and of the end of a text; the codes follow in this order."""
+"""Bits of each byte's Huffman code, and of the end-of-string code; codes are assigned in this
+order."""
 STATIC_TABLE: Final = (
     ":authority|:method=GET|:method=POST|:path=/|:path=/index.html|:scheme=http|"
     ":scheme=https|:status=200|:status=204|:status=206|:status=304|:status=400|"
@@ -42,14 +43,15 @@ STATIC: Final = tuple(
 
 
 class HuffmanCodes:
-    """Codes in order of their length, then of what they stand for: each is one above the last."""
+    """Canonical Huffman codes: ordered by length, then by symbol; each is one above the
+    previous."""
 
     def __init__(self) -> None:
         self.symbols: Final = sorted(
             range(len(CODE_LENGTHS)), key=lambda one: (CODE_LENGTHS[one], one)
         )
-        self.first: Final[list[int]] = []  # code of each length
-        self.start: Final[list[int]] = []  # place of its symbol
+        self.first: Final[list[int]] = []  # first code of each length
+        self.start: Final[list[int]] = []  # index of its symbol
         self.count: Final[list[int]] = []
         code, place = 0, 0
         for length in range(LONGEST + 1):
@@ -62,7 +64,8 @@ class HuffmanCodes:
             place += found
 
     def decode(self, data: bytes) -> bytes:
-        """A text; what is left of the last byte must be the start of the end's code: ones."""
+        """Decodes a string; the padding in the last byte must be all ones, the start of the end
+        code."""
         found = bytearray()
         code, length, ones = 0, 0, True
         first, start, count, symbols = self.first, self.start, self.count, self.symbols
@@ -90,7 +93,8 @@ _huffman: Final = HuffmanCodes()
 
 
 class HeaderDecoder:
-    """The headers of one connection. A fault is a ValueError, and ends the connection."""
+    """The header decoder of one connection. Raises ValueError on a fault, which ends the
+    connection."""
 
     def __init__(self) -> None:
         self._table: Final[list[tuple[bytes, bytes]]] = []  # the newest first
@@ -100,7 +104,7 @@ class HeaderDecoder:
         self._place = 0
 
     def decode(self, data: bytes) -> list[tuple[bytes, bytes]]:
-        """The headers in a whole block."""
+        """The headers in a complete block."""
         self._data, self._place = data, 0
         found: list[tuple[bytes, bytes]] = []
         total = 0
@@ -125,7 +129,7 @@ class HeaderDecoder:
         return found
 
     def _number(self, bits: int) -> int:
-        """An integer whose first bits share a byte with what kind of field it is."""
+        """An integer whose first bits share a byte with the field's type."""
         most = (1 << bits) - 1
         number = self._byte() & most
         if number < most:
@@ -189,7 +193,7 @@ class HeaderDecoder:
 
 
 def encode(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Headers as literals that neither side remembers."""
+    """Encodes headers as literals that are not added to the table."""
     parts = []
     for name, value in headers:
         parts += [b"\x00", _length(len(name)), name, _length(len(value)), value]

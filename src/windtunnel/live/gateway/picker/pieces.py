@@ -1,15 +1,15 @@
-"""Pieces of bodies in Envoy's messages, read and written without the Protocol Buffers library.
+"""Body chunks in Envoy's messages, read and written without the Protocol Buffers library.
 
-Nearly all messages of a stream are pieces of its answer, and they have one shape: a field of
-`ProcessingRequest` with the bytes and whether they are the last. A message of any other shape is
-left to the library, which costs several times as much.
+Nearly all messages of a stream are chunks of its response and have one form: a field of
+`ProcessingRequest` with the bytes and an end-of-stream flag. A message of any other form is left to
+the library, which costs several times as much.
 """
 
 from typing import Final
 
 REQUEST_BODY: Final = 3
 RESPONSE_BODY: Final = 4
-"""Fields of `ProcessingResponse` that give a piece back."""
+"""Fields of `ProcessingResponse` that return a chunk."""
 
 ANSWER_PIECE: Final = 5 << 3 | 2  # `ProcessingRequest.response_body`
 BYTES: Final = 1 << 3 | 2
@@ -20,7 +20,7 @@ LONGEST_VARINT: Final = 5
 
 
 def answer_piece(message: bytes) -> tuple[bytes, bool] | None:
-    """The bytes of an answer's piece, and whether it is the last; None: another message."""
+    """The bytes of a response chunk, and whether it is the last; None for any other message."""
     size = len(message)
     if size < 2 or message[0] != ANSWER_PIECE:
         return None
@@ -41,7 +41,7 @@ def answer_piece(message: bytes) -> tuple[bytes, bool] | None:
 
 
 def piece_response(field: int, data: bytes, last: bool) -> bytes:  # noqa: FBT001
-    """A `ProcessingResponse` that passes a piece of a body on."""
+    """A `ProcessingResponse` that passes on a body chunk."""
     parts = [data, b"\x10\x01" if last else b""]
     if data:
         parts.insert(0, _head(BYTES, len(data)))
@@ -54,7 +54,7 @@ def piece_response(field: int, data: bytes, last: bool) -> bytes:  # noqa: FBT00
 
 
 def _head(tag: int, size: int) -> bytes:
-    """What precedes a field of this many bytes."""
+    """The tag and length that precede a field of this many bytes."""
     found = [tag]
     while size > 127:
         found.append(size & 127 | 128)
@@ -64,7 +64,7 @@ def _head(tag: int, size: int) -> bytes:
 
 
 def _number(data: bytes, place: int) -> tuple[int, int]:
-    """A number of variable length, and what follows it; below 0: it is not one."""
+    """A varint and the position after it; below 0 if it is not one."""
     value, shift, size = 0, 0, len(data)
     while place < size and shift < 7 * LONGEST_VARINT:
         letter = data[place]

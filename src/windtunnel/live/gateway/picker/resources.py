@@ -25,7 +25,7 @@ class TargetPort(ApiSection):
 
 
 class PoolSpec(ApiSection):
-    selector: Opaque = Field(description="Which pods; not used: `live` has the servers.")
+    selector: Opaque = Field(description="Not used: `live` lists the servers.")
     target_ports: list[TargetPort] = Field(
         min_length=1, max_length=8, description="Each is an endpoint of a pod."
     )
@@ -34,28 +34,28 @@ class PoolSpec(ApiSection):
 
 
 class InferencePool(Manifest):
-    """Servers that stand in for each other, behind an endpoint picker."""
+    """Interchangeable servers behind an endpoint picker."""
 
-    spec: PoolSpec = Field(description="What is wanted.")
+    spec: PoolSpec = Field(description="The desired state.")
 
 
 class PoolRef(ApiSection):
     group: AnyText | None = Field(default=None, description="Not used.")
     kind: AnyText | None = Field(default=None, description="Not used.")
-    name: AnyText = Field(description="The pool that it is about.")
+    name: AnyText = Field(description="The pool it applies to.")
 
 
 class ObjectiveSpec(ApiSection):
     priority: Annotated[int, Whole(-(2**31), 2**31 - 1)] = Field(
         default=0, description="Higher goes first; below 0 may be shed."
     )
-    pool_ref: PoolRef = Field(description="The pool that it is about.")
+    pool_ref: PoolRef = Field(description="The pool it applies to.")
 
 
 class InferenceObjective(Manifest):
     """A class of service that requests name in a header."""
 
-    spec: ObjectiveSpec = Field(description="What is wanted.")
+    spec: ObjectiveSpec = Field(description="The desired state.")
 
 
 KINDS: Final = {
@@ -67,16 +67,16 @@ KINDS: Final = {
 
 
 class PickerResources(NamedTuple):
-    """What manifests say of pools and objectives."""
+    """The pools and objectives declared in manifests."""
 
     ports: frozenset[int]
-    """That endpoints may have; empty: any."""
+    """Ports that endpoints may have; empty for any."""
     objectives: dict[str, int]
     """Priorities by name."""
 
 
 def read_resources(paths: Sequence[str]) -> PickerResources:
-    """All pools and objectives in files; other kinds beside them are not looked at."""
+    """Reads all pools and objectives in files; other kinds are ignored."""
     ports: set[int] = set()
     objectives: dict[str, int] = {}
     for path in paths:

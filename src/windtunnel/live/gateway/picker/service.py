@@ -1,8 +1,8 @@
 """The Endpoint Picker: Envoy's external processing, with bodies streamed both ways.
 
-Envoy sends the head and the body of a request, and holds it; the answer names the server to send it
-to, and gives the body back. The server's answer passes through as well: so the same things are
-known of a request as in a proxy, and the same decisions are made, by the same objects.
+Envoy sends the headers and body of a request and holds it; our response names the server to send it
+to and returns the body. The server's response passes through here as well, so as much is known of a
+request as in the proxy, and the same objects make the same decisions.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 PROCESS: Final = f"/{SERVICE}/Process".encode()
 CHECK: Final = b"/grpc.health.v1.Health/Check"
 INTERNAL: Final = 13
-"""gRPC's status of a message that is not one."""
+"""The gRPC status for an invalid message."""
 NAMESPACE: Final = "envoy.lb"
 HINT_NAMESPACE: Final = "envoy.lb.subset_hint"
 DESTINATION: Final = "x-gateway-destination-endpoint"
@@ -50,23 +50,23 @@ OBJECTIVES: Final = (b"x-gateway-inference-objective", b"x-llm-d-inference-objec
 FAIRNESS: Final = (b"x-gateway-inference-fairness-id", b"x-llm-d-inference-fairness-id")
 MOST_TENANTS: Final = 1000
 OVERFLOW: Final = "(others)"
-"""The tenant of every fairness id after the first `MOST_TENANTS`."""
+"""The tenant of every fairness id beyond the first `MOST_TENANTS`."""
 PIECE: Final = 48 << 10
-"""Bytes of a body in one message; Envoy's own pieces are as large."""
+"""Bytes of a body in one message, the same as Envoy's own chunks."""
 SERVING: Final = b"\x08\x01"
 NOT_SERVING: Final = b"\x08\x02"
 SET: Final = HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
 Response = messages.ProcessingResponse
 
-# What is waited for in a stream.
+# What a stream waits for.
 REQUEST: Final = 0
 DECISION: Final = 1
 ANSWER: Final = 2
 
 
 class PickerService:
-    """Answers Envoy; one per gateway."""
+    """Serves Envoy; one per gateway."""
 
     def __init__(self, proxy: "Proxy") -> None:
         self.proxy: Final = proxy
@@ -80,7 +80,7 @@ class PickerService:
         )
 
     def handler_of(self, path: bytes, call: GrpcCall) -> CallHandler | None:
-        """What a gRPC server is given."""
+        """The handler of a call, for the gRPC server."""
         if path == CHECK:
 
             def check(request: bytes) -> None:
@@ -108,14 +108,14 @@ class PickerService:
         return message, stream.closed
 
     def _health(self, request: bytes) -> bytes:
-        """Always alive; ready once a server is, and until the gateway stops."""
+        """The health status: always alive; ready once a server is, and until the gateway stops."""
         if request[2:] == b"liveness":
             return SERVING
         ready = bool(self.proxy.core.models()) and not self.proxy.stopping
         return SERVING if ready else NOT_SERVING
 
     def sweep(self) -> None:
-        """What did not come in time is refused: requests, and calls on new connections."""
+        """Refuses requests that did not arrive in time, and closes connections without a call."""
         now_s = self.proxy.now_s()
         for stream in self.heads.expired(now_s):
             stream.late()
@@ -125,7 +125,7 @@ class PickerService:
         return self.proxy.pools[server].address.host_header.decode()
 
     def servers_at(self, endpoints: list[str]) -> list[int]:
-        """Numbers of the servers at these addresses."""
+        """The numbers of the servers at these addresses."""
         pools = self.proxy.pools
         while self._seen_servers < len(pools):
             self._endpoints[self.endpoint(self._seen_servers)] = self._seen_servers
@@ -133,7 +133,7 @@ class PickerService:
         return sorted(self._endpoints[one] for one in endpoints if one in self._endpoints)
 
     def holder_of(self, head: RequestHead) -> KeyHolder:
-        """Tenant and class: by the client's key, or by the headers that the mesh has set."""
+        """The tenant and class: from the client's key, or from headers set by the mesh."""
         proxy = self.proxy
         if proxy.asks_keys:
             return proxy.identify(head)
@@ -144,7 +144,7 @@ class PickerService:
         return KeyHolder(tenant, () if number is None else (number,))
 
     def _tenant(self, name: str) -> int:
-        """The number of a tenant; ids beyond the limit share one, and are counted."""
+        """The number of a tenant; ids beyond the limit share one tenant, and are counted."""
         core, known = self.proxy.core, self._tenants
         tenants = core.policies.tenants
         if name not in known:
@@ -160,7 +160,8 @@ class PickerService:
 
 
 class PickerStream:
-    """One request in Envoy: its messages in, ours out, in the order that the protocol has."""
+    """One request in Envoy: its messages in, ours out, in the order that the protocol
+    prescribes."""
 
     def __init__(
         self, service: PickerService, write: Callable[[bytes], None], finish: Callable[[], None]
@@ -170,14 +171,14 @@ class PickerStream:
         self._write_bytes: Final = write
         self._finish: Final = finish
         self._state = REQUEST
-        self._trailers = False  # the request has some: they end it
+        self._trailers = False  # the request ends with trailers
         self._head: RequestHead | None = None
         self._subset: list[str] | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._began_s = self._proxy.now_s()
         self._request: PickedRequest | None = None
-        self._error: bytearray | None = None  # the server's, until it is whole
+        self._error: bytearray | None = None  # the server's, until it is complete
         service.heads.add(self, self._began_s)
 
     def message(self, message: Any) -> None:
@@ -198,7 +199,7 @@ class PickerStream:
         self._write_bytes(message.SerializeToString())
 
     def closed(self) -> None:
-        """Envoy has ended the stream, or is gone."""
+        """Handles the end of the stream: Envoy has closed it, or is gone."""
         self._service.heads.remove(self)
         if self._request is not None:
             self._request.left()
@@ -265,11 +266,11 @@ class PickerStream:
             self._decide()
 
     def _decide(self) -> None:
-        """The request is here, and Envoy is told what becomes of it: now, or once it is decided."""
+        """Handles a complete request; Envoy gets its response now, or once there is a decision."""
         head, body = self._head, b"".join(self._body)
         self._body = []
         if head is None:
-            self._finish()  # not what Envoy sends
+            self._finish()  # Envoy does not send this
             return
         path = head.path.partition(b"?")[0]
         if path not in ANSWERED_BY_SERVERS:
@@ -285,7 +286,8 @@ class PickerStream:
         self._answer_envoy()
 
     def _answer_envoy(self) -> None:
-        """Names the server and gives the body back, or refuses; waits if nothing is decided."""
+        """Names the server and returns the body, or refuses the request; waits if nothing is
+        decided yet."""
         request = self._request
         assert request is not None
         if request.state == UNDECIDED:
@@ -316,17 +318,17 @@ class PickerStream:
             raise
 
     def _wake(self) -> None:
-        """There is a decision about the request."""
+        """Called when there is a decision about the request."""
         request = self._request
         if request is None or self._state == REQUEST:
-            return  # it is decided as it arrives
+            return  # decided on arrival; the caller answers
         if self._state == DECISION:
             self._answer_envoy()
         elif request.state == STOPPED:
             self._stop(_refusal(request))
 
     def _pick_any(self, body: bytes | None) -> None:
-        """What is not inference: decided without admission, and at once."""
+        """Picks a server for requests other than inference, at once and without admission."""
         self._service.heads.remove(self)
         assert self._head is not None
         try:
@@ -338,7 +340,8 @@ class PickerStream:
         self._send(server, body, "", {})
 
     def _server_for(self, head: RequestHead) -> int:
-        """A stored answer is where it was made; models are asked of the least busy server."""
+        """The server for such a request: the owner of a stored response, or else the least busy
+        one."""
         proxy = self._proxy
         path = head.path.partition(b"?")[0]
         tenant = self._service.holder_of(head).tenant
@@ -366,7 +369,7 @@ class PickerStream:
         if key:
             extra["authorization"] = f"Bearer {key}"
         elif self._proxy.asks_keys:
-            removed.append("authorization")  # it was for the gateway alone
+            removed.append("authorization")  # meant for the gateway only
         if prefill:
             extra[PREFILLER] = prefill
         else:
@@ -397,7 +400,7 @@ class PickerStream:
         if self._trailers:
             self._write(Response(request_trailers=messages.TrailersResponse()))
 
-    # The answer.
+    # The response.
 
     def _response_headers(self, message: Any) -> None:
         status, kind = 0, b""
@@ -429,7 +432,7 @@ class PickerStream:
             self._write_bytes(piece_response(RESPONSE_BODY, data, last=last))
 
     def _shown(self) -> bytes:
-        """The server's error without its key, which it may repeat."""
+        """The server's error without the server's key, which it may contain."""
         assert self._error is not None
         return redacted(bytes(self._error), self._proxy.redact)
 
@@ -439,13 +442,13 @@ class PickerStream:
         self._stop(_immediate(error.status, error.body, error.headers))
 
     def _stop(self, message: Any) -> None:
-        """Envoy answers the client with this, and the stream is over."""
+        """Has Envoy answer the client with this message, and ends the stream."""
         self._write(message)
         self._finish()
 
 
 def _ignore() -> None:
-    """A call that has no state."""
+    """Does nothing: the call has no state."""
 
 
 def _first(head: RequestHead, names: tuple[bytes, ...]) -> bytes:
@@ -461,7 +464,7 @@ def _header(name: str, value: bytes) -> HeaderValueOption:
 
 
 def _headers(lines: bytes) -> list[HeaderValueOption]:
-    """Header lines as the data path writes them."""
+    """Converts the data path's header lines."""
     found = []
     for line in lines.split(b"\r\n"):
         name, colon, value = line.partition(b": ")
