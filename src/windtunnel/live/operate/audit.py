@@ -1,4 +1,4 @@
-"""Replays the event log of an operator: the decisions of its autoscaler."""
+"""Replays an operator's event log: the decisions of its autoscaler."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ class _ReplayedOperator:
         self._core: ScalingCore | None = None
 
     def skips(self, line: LogLine) -> bool:
-        """Gangs and machines: of their decisions, the log does not have all that they follow."""
+        """Skips gangs and machines: the log does not have all the inputs of their decisions."""
         return line.kind not in self.decisions and line.kind not in _FACTS
 
     def tell(self, line: LogLine) -> None:
@@ -72,7 +72,7 @@ def _observe(core: ScalingCore, line: LogLine) -> None:
     seen: Any = msgspec.convert(line.data["seen"], TickObservation, str_keys=True)
     try:
         core.decide(named, seen, line.time)
-    except Exception:  # noqa: BLE001 - a bug that ended this look of the operator, too
+    except Exception:  # noqa: BLE001 - a bug that also ended this pass of the operator
         return
 
 

@@ -1,8 +1,7 @@
-"""Certificates of the webhooks: minted by the operator, each with an authority of its own.
+"""Certificates of the webhooks: minted by the operator, each with its own CA.
 
-The authority's key is forgotten once it has signed. What is kept is the certificate, its key, and a
-bundle of authorities: the new one and the one before, so that replicas that still serve the old
-certificate are trusted.
+The CA's key is discarded once it has signed. The certificate, its key and a bundle of CAs are kept:
+the new CA and the previous one, so that replicas that still serve the old certificate are trusted.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ if TYPE_CHECKING:
 
 VALID_DAYS: Final = 90
 EARLIER: Final = datetime.timedelta(days=1)
-"""Before it is minted, for an API server whose clock is behind."""
+"""Backdating of a certificate, for an API server whose clock is behind."""
 BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 
 
 class Minted(NamedTuple):
-    """In PEM: a certificate, its key, and the authorities that clients are to trust."""
+    """In PEM: a certificate, its key, and the CAs that clients should trust."""
 
     certificate: bytes
     key: bytes
     authorities: bytes
 
     def due(self, names: Sequence[str], now_s: float) -> bool:
-        """Whether another is to be minted: two thirds of its time are over, or its time has not
-        begun (a replica whose clock is ahead minted it); for other names, or unreadable."""
+        """Whether a new one must be minted: two thirds of its lifetime are over, it is not valid
+        yet (minted by a replica whose clock is ahead), its names differ, or it is unreadable."""
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -50,7 +49,7 @@ class Minted(NamedTuple):
 
 
 def mint(names: Sequence[str], now_s: float, before: Minted | None = None) -> Minted:
-    """A certificate for these host names and addresses, which starts to be valid now."""
+    """A certificate for these host names and addresses, valid from now on."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -82,7 +81,7 @@ def mint(names: Sequence[str], now_s: float, before: Minted | None = None) -> Mi
 
 
 def _first(bundle: bytes) -> bytes:
-    """The newest authority of a bundle."""
+    """The newest CA of a bundle."""
     _, begin, rest = bundle.partition(BEGIN)
     return begin + rest.partition(BEGIN)[0]
 

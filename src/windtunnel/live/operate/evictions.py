@@ -1,8 +1,9 @@
-"""Evictions for the sake of a gang: of all pods that make way for it, or of none.
+"""Evictions in favour of a gang: of all pods that must make way for it, or of none.
 
-The API has no eviction of several pods. Each is asked for by a dry run first, and what a disruption
-budget allows is compared with the sum, which a dry run does not count. Pods that a budget covers
-then go first, one by one, so that one that is refused after all is the last that is tried.
+The API cannot evict several pods at once. Each eviction is first tested by a dry run, and the
+number that a disruption budget allows is compared with the sum, which a dry run does not count.
+Pods covered by a budget are then evicted first, one by one, so that nothing more is evicted after a
+refusal.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from windtunnel.live.operate.received import Received
 
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 NOT_COUNTED: Final = ("Pending", "Succeeded", "Failed")
-"""Phases of pods that no budget keeps."""
+"""Phases of pods that no budget protects."""
 
 
 class RefusedEvictions(NamedTuple):
-    """Pods that do not make way for a gang now, and why."""
+    """Pods that cannot make way for a gang now, and why."""
 
     in_favour_of: str
     kept: tuple[str, ...]
-    """Those that are in the way of it, and others of which the same is known."""
+    """The pods in the gang's way, and others to which the same applies."""
     why: str
 
 
 class _Budget:
-    """A disruption budget, and how many evictions it allows beyond those that were agreed to."""
+    """A disruption budget, and the evictions it still allows."""
 
     def __init__(self, raw: Received) -> None:
         self.name: Final = raw.metadata.name
@@ -51,11 +52,12 @@ class _Budget:
             raw.spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
             or int(raw.status.get("desiredHealthy") or 0) > 0
         )
-        """Whether pods that are not ready do not count; that they may go is asked by a dry run."""
+        """Whether pods that are not ready do not count; a dry run tests whether they may be
+        evicted."""
         self.left = int(raw.status.get("disruptionsAllowed") or 0)
 
     def counts(self, pod: Received) -> bool:
-        """Whether the eviction of a pod is one of those that it allows."""
+        """Whether the eviction of a pod counts against the budget."""
         meta, status = pod.metadata, pod.status
         if meta.namespace != self._namespace or meta.deletion_timestamp is not None:
             return False
@@ -65,14 +67,14 @@ class _Budget:
 
 
 def _selected(budget: Received) -> list[Requirement] | None:
-    """What the labels of its pods have in common; None: it has no pods."""
+    """The label requirements of its pods; None if it covers no pods."""
     selector = budget.spec.get("selector")
     if selector is None:
         return None
     try:
         return requirements_of(selector, f"PodDisruptionBudget {budget.metadata.name}")
     except (InputError, *MALFORMED):
-        return None  # the dry run says what the API server makes of it
+        return None  # the dry run shows how the API server treats it
 
 
 def _is_ready(status: Mapping[str, object]) -> bool:
@@ -82,7 +84,7 @@ def _is_ready(status: Mapping[str, object]) -> bool:
 
 
 class Evictions:
-    """Asks for the evictions that a pass decided on, and carries them out."""
+    """Tests the evictions that a pass decided on, and carries them out."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror: Final = mirror
@@ -90,7 +92,7 @@ class Evictions:
         """Pods of the last check that a budget covers."""
 
     async def check(self, client: Client, planned: Sequence[Eviction]) -> list[RefusedEvictions]:
-        """The gangs for which not all pods that would make way may go."""
+        """The gangs for which not all planned evictions are allowed."""
         self._covered.clear()
         if not planned:
             return []
@@ -141,7 +143,7 @@ class Evictions:
         return None
 
     def _too_large(self, budget: _Budget) -> list[str]:
-        """The pods of all gangs that have more of them than a budget lets go."""
+        """The pods of all gangs with more pods than the budget allows to evict."""
         pods: dict[str, list[str]] = {}
         for name, pod in self._mirror.view.pods.items():
             raw = self._mirror.raw(POD, name) if pod.node else None
@@ -161,7 +163,7 @@ class Evictions:
         return RefusedEvictions(gang, kept, next(filter(None, answers))) if kept else None
 
     async def _may_not_evict(self, client: Client, eviction: Eviction) -> str:
-        """Why a pod cannot be evicted now; empty where it can, or is gone."""
+        """Why a pod cannot be evicted now; empty if it can be, or is gone."""
         meta = self._meta(eviction.pod)
         if meta is None:
             return ""
@@ -180,7 +182,8 @@ class Evictions:
     async def carry_out(
         self, client: Client, evictions: Iterable[Delete], for_whom: Mapping[str, str]
     ) -> int:
-        """Evicts pods, those of a gang until one is refused; how many were. They stay."""
+        """Evicts pods, stopping a gang's evictions at the first refusal; returns the number
+        refused. Refused pods stay."""
         by_gang: dict[str, list[Delete]] = {}
         for one in evictions:
             by_gang.setdefault(for_whom.get(one.name, ""), []).append(one)

@@ -1,9 +1,9 @@
-"""The loop of the gang controllers: look at the view, decide, write, and when to look again.
+"""The loop of the gang controllers: read the view, decide, write, and schedule the next pass.
 
-Nothing is decided here. Calls of a set go one verb after the other, beside those of other sets: one
-that is slow holds up nothing but its set. A call that fails is tried again after a delay that
-doubles; until then nothing more is decided about its set, so that a quota that refuses pods costs a
-request now and then and not a storm of them.
+Nothing is decided here. The calls of a set are made one verb after another, concurrently with those
+of other sets, so that a slow call delays only its own set. A failed call is retried after a delay
+that doubles; until then nothing more is decided about its set, so that a quota that refuses pods
+causes an occasional request and not a storm.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ if TYPE_CHECKING:
 
 ACCEPTED: Final = "Accepted"
 STALE_S: Final = 0.05
-"""Until the watch has probably shown what a stale call had not seen."""
+"""Time until the watch has probably shown what a stale call had missed."""
 BACKOFFS: Final = {
     CallOutcome.STALE.value: (STALE_S, 2.0, 5.0),
     CallOutcome.FAILED.value: (0.25, 20.0, 120.0),
     CallOutcome.NO_ANSWER.value: (0.25, 4.0, 120.0),
     "broken": (0.25, 2.0, 10.0),
 }
-"""By the pace of an answer: the first delay, the longest, and how long without another until it is
-the first again."""
+"""By the `pace` of an answer: the first delay, the longest, and how long without a failure until
+the delay is the first again."""
 LATE: Final = ("Secret", "RoleBinding")
-"""Kinds that are created after others of the same pass."""
+"""Kinds that are created after the others of the same pass."""
 FEW: Final = 5
 MOST_AT_ONCE: Final = 32
-"""Sets with more calls than a few: a lost pod does not wait until a thousand sets are up."""
+"""Limit of sets with more than a few calls at once: a lost pod need not wait until a thousand sets
+are up."""
 LONGEST_NOTE: Final = 900
 MOST_SAID: Final = 10_000
 
@@ -69,7 +70,7 @@ Decided = Callable[[float, Sequence[ApiCall]], None]
 
 
 class GangOperator:
-    """Drives a controller on the view of a mirror."""
+    """Drives a controller on a mirror's view."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class GangOperator:
         self._placement: Final = placement
         self._view: Final = mirror.view
         self._writer: Final = writer
-        """None: a dry run, in which nothing is written."""
+        """None in a dry run, in which nothing is written."""
         self._recorder: Final = recorder
         self._now_s: Final = now_s
         self.controller: Final = Controller(mirror.view)
@@ -93,17 +94,17 @@ class GangOperator:
         self._numbers: Final = count()
         self._stream: Final = Streams(fresh_seed())["operator.retries"]
         self._backoffs: Final[dict[tuple[str, str], Backoff]] = {}
-        """By set; a success of another call says nothing of one that failed."""
+        """By set; the success of another call says nothing about a failed one."""
         self._made: Final[list[Command]] = []
-        """What was created since the last pass: the caches have shown it."""
+        """Creates since the last pass; the caches have shown their objects."""
         self._placed: Final[dict[str, Command]] = {}
-        """What is still to be written of placed gangs: by thing, the latest."""
+        """Commands for placed gangs still to be written: the latest for each object."""
         self._queues: Final[dict[str, deque[list[ApiCall]]]] = {}
-        """By set whose calls are being made: those that come after."""
+        """By set with calls in progress: the calls that follow."""
         self._calling: asyncio.TaskGroup | None = None
         self._room: Final = asyncio.Semaphore(MOST_AT_ONCE)
         self._is_away = False
-        """Whether it was told that the API server does not answer."""
+        """Whether it was reported that the API server does not answer."""
         self._refusals: Final = Refusals(mirror.view, now_s())
         self._orphans: Final = None if writer is None else Orphans(mirror, writer.client, now_s)
         self._takeover: Final = Takeover(mirror, writer, self._taken, self._not_taken)
@@ -121,7 +122,7 @@ class GangOperator:
             self._placement.close()
 
     async def run(self) -> None:
-        """Until it is cancelled, or the lease is lost."""
+        """Runs until cancelled, or until the lease is lost."""
         with unwrapped():
             async with asyncio.TaskGroup() as self._calling:
                 tasks: list[Beside] = [
@@ -148,7 +149,7 @@ class GangOperator:
         next_s: Callable[[], float],
         looked: asyncio.Event,
     ) -> None:
-        """Does something after each look at the view, and when it is due, in its own time."""
+        """Runs a background task after each pass and whenever it is due, at its own pace."""
         while True:
             await _until(looked, next_s() - self._now_s())
             looked.clear()
@@ -160,7 +161,7 @@ class GangOperator:
         self._placed.update((key_of(one), one) for one in commands if not isinstance(one, Emit))
         if commands:
             self._do(commands, self._now_s())
-            self._mirror.woken.set()  # there may be more to place after a look at the view
+            self._mirror.woken.set()  # after the next pass there may be more to place
 
     async def _take_over(self) -> None:
         self._take_again_s = INFINITY
@@ -187,7 +188,7 @@ class GangOperator:
         await _until(self._mirror.woken, until_s - self._now_s())
 
     def step(self) -> None:
-        """One pass; its calls may still be under way when it ends."""
+        """Runs one pass; its calls may still be in progress when it returns."""
         now_s = self._now_s()
         again: list[Command] = []
         while self._retries and self._retries[0][0] <= now_s:
@@ -198,7 +199,7 @@ class GangOperator:
                 self.controller.refused(command)
         for command in self._made:
             if self._view.find(command.kind, command.name) is None:
-                self.controller.refused(command)  # it has come and gone again
+                self.controller.refused(command)  # it was created and is gone again
         self._made.clear()
         commands = list(self.controller.reconcile(now_s))
         commands += self._accepted(now_s)
@@ -235,7 +236,7 @@ class GangOperator:
                 self._calling.create_task(self._call(owner))
 
     async def _call(self, owner: str) -> None:
-        """Makes the calls of a set, those of one pass after those of another."""
+        """Makes the calls of a set, pass by pass."""
         queue = self._queues[owner]
         while queue:
             calls = queue.popleft()
@@ -251,7 +252,8 @@ class GangOperator:
         heappush(self._retries, (due_s, next(self._numbers), command))
 
     async def _carry_out(self, calls: list[ApiCall]) -> None:
-        """Calls of a batch at once, one batch after the other: as the commands were ordered."""
+        """Makes the calls of a batch at once, one batch after another, in the order of the
+        commands."""
         assert self._writer is not None
         versions: Versions = {}
         delays: dict[str, float] = {}
@@ -274,8 +276,8 @@ class GangOperator:
                 self._follow(call, answer, delays)
 
     def _is_put_off(self, call: ApiCall, kept: set[str]) -> bool:
-        """Pods of a clique are not created while the ones that they replace could not be deleted:
-        two would have the same index."""
+        """Whether to postpone a pod's creation: the pods of a clique are not created while those
+        that they replace could not be deleted, since two would have the same index."""
         command = call.commands[0] if call.commands else None
         if not isinstance(command, CreatePod) or command.clique.name not in kept:
             return False
@@ -283,7 +285,8 @@ class GangOperator:
         return True
 
     def _follow(self, call: ApiCall, answer: CallAnswer, delays: dict[str, float]) -> None:
-        """`delays`, by pace: however many calls of a set fail in a pass, it is one failure."""
+        """Processes the answer to a call. `delays`, by pace: failed calls of a set in one pass
+        count as one failure."""
         owner = self._set_of(call)
         if answer.outcome is CallOutcome.DONE:
             self._is_away = False
@@ -298,7 +301,7 @@ class GangOperator:
         if answer.outcome is CallOutcome.FAILED:
             self._tell_failure(call, answer, owner)
         elif answer.outcome is CallOutcome.NO_ANSWER and not self._is_away:
-            self._is_away = True  # once, for all calls that meet the same
+            self._is_away = True  # reported once for all such calls
             if self.on_failure is not None:
                 self.on_failure(call, answer)
         for command in call.commands:
@@ -342,7 +345,7 @@ class GangOperator:
         self._recorder.record(about, event.level, event.reason, "Reconcile", event.message)
 
     def _tell_failure(self, call: ApiCall, answer: CallAnswer, owner: str) -> None:
-        """Each failure once, however often it is tried again."""
+        """Reports each failure once, however often the call is retried."""
         key = (call.verb, call.kind, call.name)
         if not self._refusals.failed(owner, key, answer.says, self._now_s()):
             return
@@ -361,7 +364,7 @@ class GangOperator:
         self._mirror.strays.clear()
 
     def _accepted(self, now_s: float) -> Iterator[Command]:
-        """Sets that were wrong and are right again no longer say that they are wrong."""
+        """Removes the `Accepted` condition from sets that have become valid again."""
         for name in list(self._told_invalid):
             if name in self._mirror.invalid:
                 continue
@@ -371,7 +374,8 @@ class GangOperator:
                 yield SetCondition(owner, Condition(ACCEPTED, "", "", "", now_s))
 
     async def _tell_invalid(self) -> None:
-        """These sets were not checked when they were written: a condition says what is wrong."""
+        """Writes a condition with the fault to each set that was not validated on admission and is
+        invalid."""
         self._tell_again_s = INFINITY
         for name, found in list(self._mirror.invalid.items()):
             said = (found.received.metadata.uid, found.says)
@@ -387,18 +391,18 @@ class GangOperator:
 
 
 async def _until(event: asyncio.Event, delay_s: float) -> None:
-    """Until something happens, or for so long."""
+    """Waits for an event, for this long at most."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(None if delay_s == INFINITY else max(delay_s, 0.0)):
             await event.wait()
 
 
 def _batches(calls: Sequence[ApiCall]) -> Iterator[list[ApiCall]]:
-    """Runs of one verb, and pods together with the statuses before them: no status says of a pod
-    that it is to come, so that one that takes the place of a lost one need not wait for any.
+    """Groups calls into runs of one verb, with pod creations joined to the status writes before
+    them: no status announces a pod, so a replacement pod need not wait for any.
 
-    Tokens come after the accounts that they are for, or Kubernetes deletes them again; bindings
-    after their roles, or it refuses them.
+    Tokens follow their service accounts, or Kubernetes deletes them again; bindings follow their
+    roles, or it refuses them.
     """
     written: list[ApiCall] = []
     for verb, run in groupby(calls, key=lambda call: call.verb):

@@ -1,4 +1,4 @@
-"""One look at the gangs of a cluster: all caches filled once, and nothing written."""
+"""A one-time status of a cluster's gangs: all caches filled once, and nothing written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_S: Final = 30.0
 
 
 def live_status(kubeconfig: Path | None, context: str, namespace: str) -> dict[str, Plain]:
-    """The sets, gangs, pods and nodes of a cluster as `status_of` has them."""
+    """The sets, gangs, pods and nodes of a cluster, in the form of `status_of`."""
     return asyncio.run(_look(kubeconfig, context, namespace))
 
 

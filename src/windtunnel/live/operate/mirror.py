@@ -1,4 +1,4 @@
-"""Keeps the view of the gang controllers in step with the caches of an API server."""
+"""Keeps the gang controllers' view in step with the caches of an API server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 OPERATOR: Final = "grove-operator"
 MANAGED: Final = f"{MANAGED_BY}={OPERATOR}"
 LEASE: Final = "windtunnel-operator"
-"""Of the leader among the operators of an installation."""
+"""The leader's Lease among the operators of an installation."""
 TOPOLOGY: Final = "ClusterTopologyBinding"
 PRIORITY: Final = "PriorityClass"
 
@@ -60,7 +60,7 @@ RESOURCES: Final = {
     "ResourceClaim": Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
     "ComputeDomain": Resource("resource.nvidia.com", "v1beta1", "computedomains", "ComputeDomain"),
 }
-"""By kind: where the API server has it."""
+"""The API resource of each kind."""
 
 OWN_KINDS: Final = (SET, GROUP, CLIQUE, GANG)
 OPTIONAL: Final = ("ResourceClaim", "ComputeDomain")
@@ -72,13 +72,13 @@ class _ServedKind(msgspec.Struct):
 
 
 class _Served(msgspec.Struct):
-    """What an API server says that it serves of a group and version."""
+    """The resources that an API server serves in a group and version."""
 
     resources: list[_ServedKind] | None = None
 
 
 class InvalidSet(NamedTuple):
-    """A set that was not taken over, and all that is wrong with it."""
+    """A set that the view did not take over, and everything that is wrong with it."""
 
     received: Received
     says: str
@@ -98,18 +98,18 @@ class Mirror:
     ) -> None:
         self.view: Final = View()
         self.invalid: Final[dict[str, InvalidSet]] = {}
-        """By name: sets as they are now, while the view has what they were before, or nothing."""
+        """By name: the current state of invalid sets; the view has an earlier state, or none."""
         self.groves: Final[dict[tuple[str, str], Received]] = {}
-        """By kind and name: what Grove's own operator left behind. The view has none of the sets
-        among it that are to be taken over."""
+        """By kind and name: objects left behind by Grove's own operator. Sets among them that are
+        still to be taken over are not in the view."""
         self.strays: Final[list[Pod]] = []
-        """Pods that were of a clique, and are of none any more."""
+        """Pods that belonged to a clique and no longer do."""
         self.woken: Final = asyncio.Event()
         self.changes = 0
         self.on_change: Callable[[str, str, Object | None], None] | None = None
-        """Told of every change before the view is: kind, name, and the object or None."""
+        """Called before the view changes, with the kind, the name, and the object or None."""
         self.pod_watchers: Final[list[Callable[[Received | None, Received | None], None]]] = []
-        """Told of every pod after the view is, those included that belong to no gang."""
+        """Called for every pod after the view has changed, also for pods that belong to no gang."""
         self._bound: Final[dict[str, dict[str, None]]] = {}
         """By node: the pods of the view that are bound to it."""
         self._now_s: Final = now_s
@@ -123,7 +123,7 @@ class Mirror:
             if kind in (*OWN_KINDS, TOPOLOGY, PRIORITY, POD, NODE):
                 chosen = ObjectSelection(space)
                 if kind == POD:
-                    # To place pods, one has to know what other pods take of the nodes.
+                    # Placing pods requires the resources that other pods use on the nodes.
                     chosen = ALL if placing else ObjectSelection(space, MANAGED)
                 known = Reflector(client, resource, form_of(kind), chosen)
                 self.objects[kind] = known
@@ -138,7 +138,7 @@ class Mirror:
         return {**self.objects, **self.attached}
 
     async def leave_out_unserved(self, client: Client) -> list[str]:
-        """Drops the optional kinds that this API server does not serve, and names them."""
+        """Drops the optional kinds that this API server does not serve, and returns their names."""
         missing: list[str] = [
             kind
             for kind in OPTIONAL
@@ -158,7 +158,7 @@ class Mirror:
             await one.synced.wait()
 
     def raw(self, kind: str, name: str) -> Received | None:
-        """An object as it was last received."""
+        """An object as last received."""
         namespace, _, short = name.rpartition("/")
         return self.objects[kind].cache.get(namespace or "default", short)
 
@@ -177,7 +177,7 @@ class Mirror:
         return change
 
     def take(self, kind: str, name: str, after: Any) -> None:
-        """An object was added or changed, or (None) is gone."""
+        """Takes over an object that was added or changed, or, if None, is gone."""
         if kind == TOPOLOGY:
             self._topology(name, after)
         elif kind == PRIORITY:
@@ -195,11 +195,12 @@ class Mirror:
         elif (pod := self.view.pods.get(name)) is not None:
             self._remove(pod)
             if not _is_of_clique(after):
-                self.strays.append(pod)  # it lost its owner
+                self.strays.append(pod)  # it has lost its owner
 
     def _is_watched(self, pod: Received) -> bool:
-        """Other pods are known for the room that they take: those of other namespaces, and those
-        without the label, which they get back when they are created again."""
+        """Whether a pod belongs in the view. Others count only for the resources they use: those of
+        other namespaces, and those without the label, which is restored when they are created
+        again."""
         labelled = pod.metadata.labels.get(MANAGED_BY) == OPERATOR
         return labelled and self._namespace in ("", pod.metadata.namespace)
 
@@ -207,7 +208,7 @@ class Mirror:
         known = self.view.find(kind, name)
         try:
             thing = read(kind, after, self.view, self._now_s())
-        except (InputError, *MALFORMED) as error:  # it keeps its last readable state
+        except (InputError, *MALFORMED) as error:  # its last readable state stays
             if kind == SET:
                 self.reject(name, after, error)
             else:
@@ -230,14 +231,15 @@ class Mirror:
             self._read_again(thing)
 
     def reject(self, name: str, raw: Received, error: Exception) -> None:
-        """A set cannot be read: it will say why."""
+        """Records that a set cannot be read; its condition will say why."""
         found = InvalidSet(raw, _fault_of(error))
         if self.invalid.get(name) != found:
             self.invalid[name] = found
             self.woken.set()
 
     def _is_groves(self, kind: str, name: str, after: Received) -> bool:
-        """Notes what Grove's operator left behind; whether it is a set that waits for that."""
+        """Records an object left behind by Grove's operator; returns whether it is a set still to
+        be taken over."""
         if not is_groves(kind, after):
             self.groves.pop((kind, name), None)
             return False
@@ -247,13 +249,13 @@ class Mirror:
     def _remove(self, known: Thing) -> None:
         self.view.remove(known)
         if isinstance(known, Pod) and known.node:
-            on_node = self._bound.get(known.node, {})  # not yet of one that was just bound
+            on_node = self._bound.get(known.node, {})  # a pod just bound is not in it yet
             on_node.pop(known.name, None)
             if not on_node:
                 self._bound.pop(known.node, None)
 
     def _read_again(self, node: Thing) -> None:
-        """Pods on a node that has just come: they may have been on another of its name."""
+        """Reads again the pods of a new node: they may have been on an earlier node of its name."""
         for name in list(self._bound.get(node.name, ())):
             raw = self.raw(POD, name)
             if raw is not None and is_older(self.view.pods[name], node):
@@ -269,7 +271,7 @@ class Mirror:
                 for one in (levels if isinstance(levels, list) else [])
                 if isinstance(one, dict) and "domain" in one and "key" in one
             }
-        for set_name, found in list(self.invalid.items()):  # it may be what they lacked
+        for set_name, found in list(self.invalid.items()):  # it may make them valid
             self._put(SET, set_name, found.received)
 
 
@@ -278,7 +280,7 @@ def _fault_of(error: Exception) -> str:
 
 
 async def _served(client: Client, api_version: str) -> set[str]:
-    """The plurals of a group and version."""
+    """The plurals that are served in a group and version."""
     try:
         found: _Served = await client.request("GET", f"/apis/{api_version}", kind=_Served)
     except NotFound:
@@ -292,8 +294,8 @@ def _is_of_clique(pod: Received) -> bool:
 
 
 def _is_another(known: Thing, new: Thing) -> bool:
-    """Whether more than what may change of an object has changed: a node has other room, or a
-    clique of Grove's is taken over."""
+    """Whether an object must be replaced in the view, since a normally fixed part has changed: a
+    node's resources, labels or taints, or a clique of Grove's that is taken over."""
     if isinstance(known, Node) and isinstance(new, Node):
         before, after = ((one.capacity, one.labels, one.taints) for one in (known, new))
         return before != after

@@ -1,5 +1,5 @@
-"""Deletes what is left of owners that are gone, where Kubernetes' garbage collector is slow or
-absent. That an owner is not in the cache proves nothing: the API server is asked first."""
+"""Deletes objects whose owners are gone, if Kubernetes' garbage collector is slow or absent. That
+an owner is missing in the cache proves nothing, so the API server is asked first."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from windtunnel.live.kubernetes.resources import Meta, Object
 from windtunnel.live.operate.mirror import RESOURCES, Mirror
 
 FIRST_S: Final = 1.0
-"""The garbage collector has mostly done it by then, or the cache has shown the owner."""
+"""By then the garbage collector has usually done it, or the cache has shown the owner."""
 AGAIN_S: Final = 5.0
 LEFT_TO_KUBERNETES: Final = ("ServiceAccount", "Role", "RoleBinding", "Secret")
 """The operator may not delete these."""
 
 
 class Orphans:
-    """Looks at objects whose owner is not in the view."""
+    """Checks objects whose owner is not in the view."""
 
     def __init__(self, mirror: Mirror, client: Client, now_s: Callable[[], float]) -> None:
         self._mirror: Final = mirror
@@ -35,7 +35,7 @@ class Orphans:
         return min(self._due.values(), default=INFINITY)
 
     async def calls(self) -> list[ApiCall]:
-        """The deletes of what has no owner any more."""
+        """The deletes of objects whose owner is gone."""
         now_s = self._now_s()
         ownerless = self._mirror.view.ownerless
         self._due = {

@@ -1,7 +1,7 @@
-"""Gang placement on a cluster: binds pods of `schedulerName: windtunnel`, decided by whole gangs.
+"""Gang placement on a cluster: binds pods of `schedulerName: windtunnel`, a whole gang at a time.
 
-Bindings go one by one. Where one is refused twice, or the process ends in between, the next pass
-binds the rest of the gang or, where there is no room for it, evicts what is bound.
+Bindings are made one by one. If one is refused twice, or the process ends in between, the next pass
+binds the rest of the gang or, if there is no room for it, evicts the pods already bound.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from windtunnel.live.operate.received import Received
 SCHEDULER: Final = "windtunnel"
 BIND_S: Final = 5.0
 RETRY_S: Final = 5.0
-"""After a binding or an eviction that was refused."""
+"""Delay after a refused binding or eviction."""
 
 
 class Placement:
-    """Decides by the gang scheduler of the simulation, and binds."""
+    """Decides with the gang scheduler of the simulation, and binds."""
 
     def __init__(self, mirror: Mirror, client: Client | None, now_s: Callable[[], float]) -> None:
         self._mirror: Final = mirror
         self._client: Final = client
-        """None: a dry run."""
+        """None in a dry run."""
         self._now_s: Final = now_s
         self._scheduler: Final = FollowingScheduler(mirror.view, SCHEDULER)
         self._evictions: Final = Evictions(mirror)
@@ -56,8 +56,8 @@ class Placement:
         return min(self._scheduler.again_s, self._retry_s)
 
     def _other_pod(self, before: Received | None, after: Received | None) -> None:
-        """Pods that are not in the view take room all the same: those of no clique, and those that
-        cannot be read: how much is unknown."""
+        """Counts the resources of pods that are not in the view: those of no clique, and those that
+        cannot be read, whose requests are unknown."""
         raw = after if after is not None else before
         assert raw is not None
         ended = after is None or after.status.get("phase") in ("Succeeded", "Failed")
@@ -76,7 +76,7 @@ class Placement:
         return found is not None and (found.uid, found.node) == (pod.uid, node)
 
     async def step(self) -> list[Command]:
-        """One pass, if one is due; what is to be written of gangs."""
+        """Runs one pass, if one is due; returns the commands to write for gangs."""
         now_s = self._now_s()
         if self._retry_s <= now_s:
             self._retry_s = float("inf")
@@ -113,9 +113,11 @@ class Placement:
         return None if raw is None else raw.metadata
 
     async def _bind_twice(self, client: Client, binding: Binding) -> bool:
-        """A refusal may have been for a moment, and others of the gang are bound already.
+        """Binds a pod, with one retry: a refusal may be temporary, and other pods of the gang are
+        already bound.
 
-        One that takes long is left: other gangs wait. If it happens after all, the cache shows it.
+        A call that takes too long is abandoned, since other gangs wait. If it succeeds after all,
+        the cache shows it.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BIND_S):
@@ -123,7 +125,8 @@ class Placement:
         return False
 
     async def _bind(self, client: Client, binding: Binding) -> bool:
-        """By uid: another pod of the name is not bound. One whose answer was lost is read."""
+        """Binds by uid, so that another pod of the same name is not bound. If the response is lost,
+        the pod is read."""
         meta = self._meta(binding.pod)
         if meta is None:
             return False
@@ -143,16 +146,18 @@ class Placement:
         return True
 
     async def _check_evictions(self, client: Client, planned: Planned) -> None:
-        """To lose some of the pods that would make way for a gang would help no gang."""
+        """Drops evictions for a gang unless all of them are allowed: a part of them would help no
+        gang."""
         for one in await self._evictions.check(client, planned.done.evictions):
             now_s = self._now_s()
             self.refused += 1
             until_s = now_s + RETRY_S
             self._scheduler.not_evicted(planned, one.in_favour_of, one.kept, until_s, one.why)
-            self._retry_s = now_s  # others may take the room that it held, or make way for it
+            self._retry_s = now_s  # others may take its room, or make way for it
 
     async def _tell_pods(self, client: Client, command: PatchGangPlacement) -> None:
-        """Every pod that waits says why, as `kubectl describe pod` shows it."""
+        """Sets a condition on every waiting pod with the reason, as `kubectl describe pod` shows
+        it."""
         gang = self._mirror.view.gangs.get(command.name)
         names = [] if gang is None else [pod for one in gang.groups for pod in one.pods]
         pods = [self._mirror.view.pods.get(name) for name in names]
@@ -181,4 +186,4 @@ class Placement:
         except NotLeader:
             raise
         except KubernetesError:
-            return  # it is bound or gone by now
+            return  # it is bound or gone

@@ -35,7 +35,7 @@ from windtunnel.live.operate.redaction import redacted
 from windtunnel.live.operate.writer import CallAnswer, Writer
 from windtunnel.live.system import run_until_stopped, settle_memory, unwrapped
 
-if TYPE_CHECKING:  # what an operator does not run is not loaded: a restart takes half a second less
+if TYPE_CHECKING:  # parts that do not run are not loaded: a restart is half a second faster
     from windtunnel.fleet.kubernetes.controller import FleetDecision
     from windtunnel.fleet.kubernetes.settings import FleetFile
     from windtunnel.live.operate.fleet.program import FleetProgram
@@ -51,9 +51,9 @@ FLUSH_S: Final = 1.0
 AWAY_S: Final = 2.0
 PATIENCE_S: Final = 5.0
 REPEAT_S: Final = 60.0
-"""When it is first said that caches are not filled, and when again."""
+"""When to log that caches are not filled, first and then again."""
 LARGEST_LOG: Final = 256 << 20
-"""Bytes of the event log; the file before it is kept, too."""
+"""Size limit of the event log in bytes; the previous file is kept, too."""
 RECEIVED: Final = "object.received"
 GONE: Final = "object.gone"
 DECIDED: Final = "gangs.decided"
@@ -62,14 +62,14 @@ operator_log: Final = logging.getLogger("windtunnel.operator")
 
 
 class OperatorOptions(NamedTuple):
-    """What a person may choose."""
+    """The options of an operator."""
 
     kubeconfig: Path | None = None
     context: str = ""
     namespace: str = ""
-    """Empty: all namespaces."""
+    """Empty for all namespaces."""
     lease_namespace: str = ""
-    """Empty: that of the kubeconfig or of the service account."""
+    """Empty for the namespace of the kubeconfig or service account."""
     host: str = "0.0.0.0"  # noqa: S104 - probes and Prometheus come from other machines
     metrics_port: int = 9445
     init_image: str = ""
@@ -80,18 +80,19 @@ class OperatorOptions(NamedTuple):
     placing: bool = False
     """Whether pods of `schedulerName: windtunnel` are placed."""
     scaling: bool = False
-    """Whether Autoscalers and the policies of Kthena are looked after."""
+    """Whether Autoscalers and Kthena's policies are reconciled."""
     prometheus: PrometheusServer | None = None
     canary: CanaryOptions | None = None
-    """How changed policies are checked; None: where they must be, they are not applied."""
+    """How changed policies are checked; if None, policies that require a check are not applied."""
     fleet: FleetFile | None = None
-    """Where machines come from; None: they are not looked after."""
+    """The pools of machines; if None, machines are not managed."""
     webhook_port: int | None = None
-    """Where the webhooks are served; None: there are none."""
+    """The port of the webhooks; if None, there are none."""
 
 
 class LiveClock:
-    """Seconds since 1970, by a clock that cannot be set: read once, then counted."""
+    """Seconds since 1970, by a clock that cannot be set: read once, then counted on
+    monotonically."""
 
     def __init__(self) -> None:
         self._began_s: Final = unix_s() - monotonic_s()
@@ -126,9 +127,9 @@ class OperatorProgram:
             self._log_file = EventLogFile(options.log, head, "operator", LARGEST_LOG)
 
     async def run(self, stop: asyncio.Event, ready: Callable[[OperatorProgram], None]) -> None:
-        """Until it is asked to stop. The lease is given back when the last write has ended.
+        """Runs until asked to stop. The lease is released when the last write has ended.
 
-        SIGHUP gives it back, too, reads the kubeconfig again and begins anew.
+        SIGHUP releases it, too, reads the kubeconfig again and starts over.
         """
         options = self.options
         if options.webhook_port is not None:
@@ -164,7 +165,7 @@ class OperatorProgram:
         self._reloaded.set()
 
     async def _work(self, client: Client, stop: asyncio.Event) -> None:
-        """With one configuration, until it is replaced or the operator is stopped."""
+        """Works with one configuration, until it is replaced or the operator is stopped."""
         gc.unfreeze()
         async with contextlib.AsyncExitStack() as stack:
             if self.options.webhook_port is not None and not self.options.dry_run:
@@ -196,10 +197,10 @@ class OperatorProgram:
             self.stopping = stop.is_set() or not self._reloaded.is_set()
             for task in (leading, *reversed(tasks), *ends):
                 task.cancel()
-                await asyncio.wait([task])  # what has failed must not keep the rest
+                await asyncio.wait([task])  # a failed task must not prevent the rest
 
     def _background(self, client: Client) -> Iterable[Any]:
-        """All that runs beside the controllers; the first of it is stopped last."""
+        """The background tasks beside the controllers; the first is stopped last."""
         options = self.options
         whole = options.placing or options.fleet is not None
         self.mirror = Mirror(
@@ -225,7 +226,7 @@ class OperatorProgram:
             yield self.elector.run()
 
     async def _lead(self, client: Client) -> None:
-        """Fills the caches, and decides as long as this process is the leader."""
+        """Fills the caches, and decides while this process is the leader."""
         mirror, elector = self.mirror, self.elector
         assert mirror is not None
         assert elector is not None
@@ -255,7 +256,7 @@ class OperatorProgram:
                 recording.cancel()
 
     async def _unserved(self, mirror: Mirror, client: Client) -> list[str]:
-        """The kinds that the cluster lacks; an API server that is away is waited for."""
+        """The kinds that the cluster does not serve; waits while the API server is unavailable."""
         while True:
             try:
                 missing = await mirror.leave_out_unserved(client)
@@ -279,7 +280,7 @@ class OperatorProgram:
                 if self._scaling_caches is not None:
                     scale = self._scale(self._scaling_caches, client, fenced, recorder)
                     tasks.create_task(scale)
-                await asyncio.Event().wait()  # the fleet has Leases of its own
+                await asyncio.Event().wait()  # the fleet has its own Leases
 
     async def _run_gangs(self, writer: Writer | None, recorder: EventRecorder | None) -> None:
         assert self.mirror is not None
@@ -318,7 +319,7 @@ class OperatorProgram:
             try:
                 await self.scaling.run()
             finally:
-                self.scaling = None  # what another leader decides is not ours to publish
+                self.scaling = None  # another leader publishes its own decisions
 
     @property
     def reflectors(self) -> dict[str, Reflector[Any]]:
@@ -329,7 +330,8 @@ class OperatorProgram:
     # Readiness, logs and metrics.
 
     def why_not_ready(self) -> str:
-        """Standbys are ready, too: they hold full caches."""
+        """Why the process is not ready; empty if it is. Standbys are ready too: their caches are
+        filled."""
         if self.stopping:
             return "stopping"
         if self.mirror is None:
@@ -350,7 +352,8 @@ class OperatorProgram:
                 self._log_waiting()
 
     def _flush_log(self) -> None:
-        """A log that is full is followed by one that begins with all that is known."""
+        """Flushes the log; a full log is replaced by one that begins with the complete current
+        state."""
         log, core = self._log_file, None if self.scaling is None else self.scaling.core
         if log is None:
             return
@@ -361,7 +364,7 @@ class OperatorProgram:
                 core.log_anew(self.now_s())
 
     def _log_waiting(self) -> None:
-        """What the caches wait for: an API server that does not answer, or kinds that it lacks."""
+        """Logs what the caches wait for: an API server that does not answer, or missing kinds."""
         for kind, one in self.reflectors.items():
             if not one.synced.is_set():
                 error = self._waits_because or one.last_error
@@ -392,7 +395,7 @@ class OperatorProgram:
                 operator_log.info("would %s %s %s", call.verb, call.kind, call.name)
 
     def _log_event(self, now_s: float, call: ApiCall) -> None:
-        """An event of an object, as the log of a simulation has it: once."""
+        """Logs an object's event once, in the form of a simulation's log."""
         event = call.commands[0].event  # type: ignore[attr-defined]
         assert self.mirror is not None
         if self._log_file is not None and event.key not in self.mirror.view.events:
@@ -434,7 +437,7 @@ class OperatorProgram:
 
 
 class OperatorCollector:
-    """The metrics of an operator, as they are when they are asked for."""
+    """The operator's metrics, collected at each scrape."""
 
     def __init__(self, program: OperatorProgram) -> None:
         self._program: Final = program
@@ -448,9 +451,9 @@ class OperatorCollector:
         name = "windtunnel_operator_"
         yield GaugeMetricFamily(f"{name}leader", "1 on the leader.", value=float(leads))
         if loop is not None:
-            yield CounterMetricFamily(f"{name}passes", "Looks at the view.", value=loop.passes)
+            yield CounterMetricFamily(f"{name}passes", "Reconcile passes.", value=loop.passes)
         calls = CounterMetricFamily(
-            f"{name}calls", "Calls of the API server.", labels=["verb", "kind", "outcome"]
+            f"{name}calls", "Calls to the API server.", labels=["verb", "kind", "outcome"]
         )
         if program.writer is not None:
             for labels, number in program.writer.counts.items():
@@ -458,10 +461,10 @@ class OperatorCollector:
         yield calls
         if program.webhooks is not None:
             reached = float(not program.webhooks.why_not)
-            says = "1 while the API server reaches the webhooks."
+            says = "1 while the API server can reach the webhooks."
             yield GaugeMetricFamily(f"{name}webhooks_reached", says, value=reached)
             reviews = CounterMetricFamily(
-                f"{name}reviews", "Answers of the webhooks.", labels=["webhook", "outcome"]
+                f"{name}reviews", "Reviews by the webhooks.", labels=["webhook", "outcome"]
             )
             for review, number in program.webhooks.counts.items():
                 reviews.add_metric(review, number)
@@ -477,7 +480,7 @@ class OperatorCollector:
         objects = GaugeMetricFamily(f"{name}objects", "Objects in the caches.", labels=["kind"])
         ages = GaugeMetricFamily(
             f"{name}cache_age_seconds",
-            "Since the API server last showed something of a kind.",
+            "Time since the API server last sent anything about a kind.",
             labels=["kind"],
         )
         for kind, one in program.reflectors.items():
@@ -486,15 +489,13 @@ class OperatorCollector:
                 ages.add_metric([kind], one.age_s(monotonic_s()))
         yield objects
         yield ages
-        yield GaugeMetricFamily(
-            f"{name}invalid_sets", "Sets that say what is wrong.", value=len(mirror.invalid)
-        )
+        yield GaugeMetricFamily(f"{name}invalid_sets", "Invalid sets.", value=len(mirror.invalid))
 
 
 def run_operator(
     options: OperatorOptions, ready: Callable[[OperatorProgram], None]
 ) -> OperatorProgram:
-    """Runs one until Ctrl-C or SIGTERM."""
+    """Runs an operator until Ctrl-C or SIGTERM."""
     program = OperatorProgram(options)
 
     async def main(stop: asyncio.Event) -> None:

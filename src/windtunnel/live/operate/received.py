@@ -1,7 +1,7 @@
-"""Objects as the caches keep them: what controllers read of them, and nothing else.
+"""Objects as the caches keep them: only the parts that controllers read.
 
 A cluster has tens of thousands of pods, and most of a pod is for its kubelet: environment, probes,
-mounts. That part is skipped when a pod is decoded; it is neither held nor logged.
+mounts. That part is skipped during decoding; it is neither kept nor logged.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from windtunnel.gangs.objects import NODE, POD
 from windtunnel.live.kubernetes.resources import Object
 
 SHARED_PARTS: Final = 4096
-"""Of specs of pods, the latest: more are held more than once."""
+"""Distinct parts of pod specs that are shared, by recency; others are held more than once."""
 
 
 class Received(Object, frozen=True, kw_only=True):
-    """An object with all that controllers read of it."""
+    """An object with everything that controllers read of it."""
 
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
     value: int = 0
-    """Of a PriorityClass."""
+    """The value of a PriorityClass."""
 
 
 class Bare(Object, frozen=True, kw_only=True):
-    """An object of which only the metadata is kept: what is in a Secret is not ours to hold."""
+    """An object of which only the metadata is kept: the content of a Secret must not be held."""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class _PodStatus(TypedDict, total=False):
 
 
 class _NodeStatus(TypedDict, total=False):
-    """Without the images that it has."""
+    """The status of a node, without its images."""
 
     allocatable: Any
     conditions: Any
@@ -96,7 +96,8 @@ def _decoded(part: bytes) -> Any:
 
 
 def _share_parts(pod: Received) -> None:
-    """Pods of a clique have most of their spec in common: equal parts are held once."""
+    """Shares equal parts of pod specs in memory: the pods of a clique have most of their spec in
+    common."""
     for key, part in pod.spec.items():
         if isinstance(part, dict | list):
             pod.spec[key] = _decoded(msgspec.json.encode(part))
@@ -132,5 +133,5 @@ FORMS: Final = {POD: ReceivedPod, NODE: ReceivedNode}
 
 
 def form_of(kind: str) -> type[Received]:
-    """What objects of a kind are decoded into."""
+    """The type that objects of a kind are decoded into."""
     return FORMS.get(kind, Received)

@@ -1,14 +1,14 @@
-"""What of an object is logged: not the values of environment variables, which may be secrets."""
+"""Redaction of logged objects: the values of environment variables may be secrets."""
 
 from typing import Any, Final
 
 HIDDEN: Final = "(not logged)"
 WHOLE_MANIFEST: Final = "kubectl.kubernetes.io/last-applied-configuration"
-"""An annotation of kubectl with the whole object as text."""
+"""kubectl's annotation with the whole object as text."""
 
 
 def redacted(value: Any) -> Any:
-    """A copy of plain values without what may be a secret."""
+    """A copy of plain values without potential secrets."""
     if isinstance(value, dict):
         return {key: _field(key, one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -25,7 +25,8 @@ def _field(key: Any, value: Any) -> Any:
 
 
 def _variable(one: Any) -> Any:
-    """References to Secrets and fields stay: they hold names alone."""
+    """Redacts a variable's value; references to Secrets and fields stay, since they only contain
+    names."""
     if isinstance(one, dict) and "value" in one:
         return {**one, "value": HIDDEN}
     return redacted(one)

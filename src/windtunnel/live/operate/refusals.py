@@ -1,4 +1,5 @@
-"""What the API server refuses of sets: told once, and a condition of the set while it lasts."""
+"""Refusals by the API server: each is reported once, and is a condition of its set while it
+lasts."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from windtunnel.gangs.view import View
 
 REFUSED: Final = "Refused"
 FORGET_S: Final = 60.0
-"""A call that is still wanted is tried again sooner than that."""
+"""A refusal expires after this; a call that is still needed is retried sooner."""
 REWRITE_S: Final = 1.0
 MOST: Final = 100
-"""Calls of one set."""
+"""Refused calls kept for one set."""
 
 Key = tuple[str, str, str]
-"""Verb, kind and name."""
+"""The verb, kind and name of a call."""
 
 
 class _Refusal(NamedTuple):
@@ -28,7 +29,7 @@ class _Refusal(NamedTuple):
 
 
 class Refusals:
-    """Calls that were refused and not made since, and the conditions that follow from them."""
+    """Calls that were refused and have not succeeded since, and the resulting conditions."""
 
     def __init__(self, view: View, now_s: float) -> None:
         self._view: Final = view
@@ -39,13 +40,13 @@ class Refusals:
             for owner in view.sets.values()
             if REFUSED in owner.conditions
         }
-        """By set: when its condition is to be looked at."""
+        """By set: when to check its condition."""
 
     def next_s(self) -> float:
         return min(self._due.values(), default=INFINITY)
 
     def failed(self, owner: str, key: Key, says: str, now_s: float) -> bool:
-        """Says whether this is news."""
+        """Records a refusal; returns whether it is new."""
         known = self._known.setdefault(owner, {})
         before = known.get(key)
         if before is None and len(known) >= MOST:
@@ -61,14 +62,14 @@ class Refusals:
             self._due[owner] = now_s
 
     def conditions(self, now_s: float) -> Iterator[SetCondition]:
-        """Those that do not say what is so."""
+        """The conditions that need to be changed."""
         for name in [name for name, due_s in self._due.items() if due_s <= now_s]:
             known = self._known.get(name, {})
             for key in [key for key, one in known.items() if one.at_s + FORGET_S <= now_s]:
                 del known[key]  # no longer wanted
             made = self._condition(name, known, now_s)
             if made is not None:
-                self._due[name] = now_s + REWRITE_S  # unless the view shows it by then
+                self._due[name] = now_s + REWRITE_S  # unless the view shows it before
                 yield made
             elif known:
                 self._due[name] = min(one.at_s for one in known.values()) + FORGET_S

@@ -1,6 +1,6 @@
-"""What the operator and the gateway may do on a cluster: the list that chart rules are made from.
+"""The permissions of the operator and the gateway: the list that the chart's RBAC rules come from.
 
-Tests run both with exactly these rights, and fail where one is missing or unused.
+Tests run both with exactly these permissions, and fail if one is missing or unused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windtunnel.scaling.kubernetes import kthena
 from windtunnel.scaling.manifests.kthena import MODEL_SERVING
 
 OPERATOR: Final = "operator"
-"""What every operator needs."""
+"""Permissions that every operator needs."""
 GANGS: Final = "gangs"
 PLACE: Final = "place"
 AUTOSCALE: Final = "autoscale"
@@ -34,31 +34,31 @@ FLEET: Final = "fleet"
 HOOKS: Final = "webhooks"
 GATEWAY: Final = "gateway"
 SERVICES: Final = "services"
-"""What a gateway needs where a Service has its servers."""
+"""Permissions of a gateway that discovers its servers through a Service."""
 POOLS: Final = "pools"
-"""What a gateway needs where an InferencePool has its servers."""
+"""Permissions of a gateway that discovers its servers through an InferencePool."""
 
 CLUSTER: Final = "cluster"
-"""Where a right counts: for kinds without a namespace, and in all namespaces."""
+"""The scope of a permission on cluster-scoped kinds, or in all namespaces."""
 WATCHED: Final = "namespaces"
-"""In the namespaces whose objects it looks after: `--namespace`, or all."""
+"""The scope of the namespaces that it manages: `--namespace`, or all."""
 HOME: Final = "home"
-"""In the operator's own namespace alone."""
+"""The scope of the operator's own namespace."""
 
 
 class Right(NamedTuple):
-    """Verbs on a kind, or on a subresource of it."""
+    """Verbs on a kind, or on one of its subresources."""
 
     feature: str
     resource: Resource
     verbs: str
-    """Separated by blanks."""
+    """Separated by spaces."""
     subresource: str = ""
     name: str = ""
-    """Of the one object that it is about."""
+    """The name of the only object that it covers."""
     at_home: bool = False
     everywhere: bool = False
-    """In all namespaces, also where it looks after one: nodes have pods of all."""
+    """In all namespaces, even if it manages only one: nodes run pods of all namespaces."""
 
     @property
     def scope(self) -> str:
@@ -76,7 +76,7 @@ def _of_kinds(feature: str, kinds: Iterable[str], verbs: str, subresource: str =
 
 
 OF_SETS: Final = ("ServiceAccount", "Role", "RoleBinding", "Secret")
-"""Kubernetes deletes them with their set."""
+"""Kubernetes deletes these with their set."""
 OF_REPLICAS: Final = ("Service", "HorizontalPodAutoscaler", "ResourceClaim", "ComputeDomain")
 
 SCALABLE: Final = (
@@ -86,21 +86,21 @@ SCALABLE: Final = (
     Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet"),
     *(Resource(group, kthena.VERSION, "modelservings", MODEL_SERVING) for group in kthena.GROUPS),
 )
-"""What autoscalers may scale; people who scale another kind grant the same for it."""
+"""The kinds that autoscalers may scale; to scale another kind, users grant the same for it."""
 
 RIGHTS: Final = (
     Right(OPERATOR, EVENTS, "create patch"),
     Right(OPERATOR, LEASES, "create", at_home=True),
     Right(OPERATOR, LEASES, "get update", name=LEASE, at_home=True),
     *_of_kinds(GANGS, (TOPOLOGY, PRIORITY, NODE), "list watch"),
-    # Sets and groups are patched where Grove's finalizers are taken off them.
+    # Sets and groups are patched to remove Grove's finalizers.
     *_of_kinds(GANGS, (SET,), "list watch patch"),
     *_of_kinds(GANGS, (CLIQUE, GANG, POD), "list watch create patch delete"),
     *_of_kinds(GANGS, (GROUP,), "list watch create patch delete"),
     *_of_kinds(GANGS, OF_REPLICAS, "list watch create delete"),
     *_of_kinds(GANGS, OF_SETS, "list watch create"),
     *_of_kinds(GANGS, (SET, CLIQUE, GROUP, GANG), "patch", "status"),
-    # The creator of a Role must have the rights that it grants: the init containers' of each set.
+    # The creator of a Role must have the permissions it grants: those of a set's init containers.
     Right(GANGS, RESOURCES[POD], "get"),
     Right(GANGS, RESOURCES[POD], "get list watch", "status"),
     Right(PLACE, RESOURCES[POD], "list watch", everywhere=True),
@@ -126,7 +126,7 @@ RIGHTS: Final = (
     *(Right(HOOKS, one, "get patch", name=NAME) for one in CONFIGURATIONS),
     Right(HOOKS, RESOURCES["Secret"], "create", at_home=True),
     Right(HOOKS, RESOURCES["Secret"], "get update", name=SECRET, at_home=True),
-    # A dry run that asks whether the API server reaches the webhooks.
+    # A dry run tests whether the API server reaches the webhooks.
     Right(HOOKS, RESOURCES[SET], "create", at_home=True),
 )
 FEATURES: Final = tuple(dict.fromkeys(one.feature for one in RIGHTS))
@@ -139,18 +139,18 @@ OF_GATEWAY: Final = (
 
 
 def rules(features: Iterable[str], *scopes: str) -> list[dict[str, Any]]:
-    """The `rules` of a role of the operator for these features, in these scopes."""
+    """The `rules` of an operator role for these features, in these scopes."""
     wanted = set(features)
     return rules_of(one for one in RIGHTS if one.feature in wanted and one.scope in scopes)
 
 
 def gateway_rules(*features: str) -> list[dict[str, Any]]:
-    """The `rules` of a role of the gateway, in a namespace where it watches these."""
+    """The `rules` of a gateway role, in a namespace where it watches these."""
     return rules_of(one for one in OF_GATEWAY if one.feature in features)
 
 
 def rules_of(rights: Iterable[Right]) -> list[dict[str, Any]]:
-    """Rights as the `rules` of a role."""
+    """Converts permissions to the `rules` of a role."""
     by_kind: dict[tuple[str, str, str], list[str]] = {}
     for one in rights:
         key = (one.resource.group, one.plural, one.name)
@@ -166,7 +166,7 @@ def rules_of(rights: Iterable[Right]) -> list[dict[str, Any]]:
 
 
 def by_feature() -> dict[str, Any]:
-    """What the chart reads: the rules of each feature of the operator, and those of the gateway."""
+    """The data for the chart: the rules of each operator feature, and those of the gateway."""
     operator = {
         scope: {one: found for one in FEATURES if (found := rules([one], scope))}
         for scope in (CLUSTER, WATCHED, HOME)

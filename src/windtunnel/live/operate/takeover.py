@@ -1,8 +1,8 @@
-"""Makes the objects that Grove's own operator left behind ours, before controllers see their sets.
+"""Takes over objects left behind by Grove's own operator, before controllers see their sets.
 
-Grove's operator must have been stopped. An object that is as Grove has it once more after it was
-taken over is left alone and reported: something else writes to it, or keeps what we write from
-being stored.
+Grove's operator must have been stopped. If an object is in Grove's form again after it was taken
+over, it is left alone and reported: something else writes to it, or prevents our write from being
+stored.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from windtunnel.live.operate.writer import CallAnswer, CallOutcome, Versions, Wr
 
 AGAIN: Final = CallAnswer(
     CallOutcome.FAILED,
-    "it was taken over, and is as Grove's operator had it again: does that still run, or are the "
-    "CRDs not those of `windtunnel operate crds`?",
+    "it was taken over, but is in the form of Grove's operator again: does that still run, or are "
+    "the CRDs not those of `windtunnel operate crds`?",
 )
 
 Decided = Callable[[Sequence[ApiCall]], None]
@@ -33,7 +33,7 @@ Failed = Callable[[ApiCall, CallAnswer], None]
 
 
 class Takeover:
-    """Takes over what a mirror has found of Grove's."""
+    """Takes over the Grove objects that a mirror has found."""
 
     def __init__(
         self, mirror: Mirror, writer: Writer | None, decided: Decided, failed: Failed
@@ -43,10 +43,10 @@ class Takeover:
         self._decided: Final = decided
         self._failed: Final = failed
         self._done: Final[dict[str, bool]] = {}
-        """By uid: what was taken over, and whether it was told that it is Grove's again."""
+        """By uid: objects taken over, and whether it was reported that they are Grove's again."""
 
     async def step(self) -> str:
-        """Takes over all that there is; the answer is the pace of a failure, if any."""
+        """Takes over everything found; returns the pace of a failure, or an empty string."""
         groves = self._mirror.groves
         if not groves:
             return ""
@@ -56,7 +56,7 @@ class Takeover:
         if sets:
             members = self._cliques()
             for name in sets:
-                raw = self._mirror.raw(SET, name)  # newer than Grove's where that is invalid
+                raw = self._mirror.raw(SET, name)  # newer than `groves` if the set is invalid
                 if raw is None or not _is_to_take(raw):
                     continue
                 meta = raw.metadata
@@ -64,12 +64,12 @@ class Takeover:
                 owners = {meta.uid, *self._groups(raw)}
                 ours = [one for one in cliques if _owner(one) in owners]
                 levels = self._mirror.view.levels or None
-                try:  # against the topologies that there are now
+                try:  # against the current topologies
                     spec = set_of(raw, levels, new=False, pods_checked=True)
                     calls = take_over(raw, spec, ours)
                 except (InputError, *MALFORMED) as error:
                     self._mirror.reject(name, raw, error)
-                    left = [one.metadata for one in ours]  # for when the set can be read
+                    left = [one.metadata for one in ours]  # until the set can be read
                     tried |= {one.uid for one in left if one.deletion_timestamp is None}
                     continue
                 tried |= {call.uid for call in calls}
@@ -83,7 +83,7 @@ class Takeover:
         return pace
 
     def _cliques(self) -> dict[tuple[str, str], list[Received]]:
-        """By namespace and name of the set."""
+        """The cliques, by their set's namespace and name."""
         found: dict[tuple[str, str], list[Received]] = {}
         for one in self._mirror.objects[CLIQUE].cache:
             key = (one.metadata.namespace, one.metadata.labels.get(PART_OF, ""))
@@ -95,7 +95,7 @@ class Takeover:
         return [one.metadata.uid for one in groups if _owner(one) == raw.metadata.uid]
 
     async def _make(self, calls: list[ApiCall]) -> str:
-        """Makes calls of one kind at once, those of the set last; the answer is as of `step`."""
+        """Makes the calls of one kind at once, sets one by one; returns the same as `step`."""
         told = [self._done[call.uid] for call in calls if call.uid in self._done]
         if told:
             for call in calls:

@@ -1,12 +1,12 @@
-"""The webhooks of the operator: served over TLS, with certificates that it mints and rotates.
+"""The operator's webhooks: served over TLS, with certificates that it mints and rotates.
 
-All replicas serve. The certificate is in a Secret of the operator's namespace, the authorities are
-in the webhook configurations, which an installation creates and this fills in. In this order: the
-Secret is written, the authorities are in the configurations, and then the certificate is served;
-so that no call of the API server meets a certificate that it does not trust. Any replica may do
-any of it: creates meet a name that is taken, updates a version that has changed.
+All replicas serve. The certificate is in a Secret in the operator's namespace; the CAs are in the
+webhook configurations, which an installation creates and this module fills in. The order is: write
+the Secret, put the CAs into the configurations, then serve the certificate, so that the API server
+never meets a certificate it does not trust. Any replica may do any step: a create may fail on a
+name that is taken, an update on a version that has changed.
 
-The host names of the certificate are those by which the configurations call the webhooks.
+The certificate's host names are those by which the configurations call the webhooks.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ CONFIGURATIONS: Final = tuple(
     for word in ("Mutating", "Validating")
 )  # fmt: skip
 NAME: Final = "windtunnel-operator"
-"""Of the two configurations."""
+"""The name of both configurations."""
 SECRET: Final = "windtunnel-webhook"  # noqa: S105 - a name
 PARTS: Final = ("tls.crt", "tls.key", "ca.crt")
 PATHS: Final = ("/webhooks/default-podcliqueset", "/webhooks/validate-podcliqueset")
 LARGEST_REVIEW: Final = 8 << 20
-"""An API server takes objects of 3 MiB, and a review may hold two of them."""
+"""An API server accepts objects of 3 MiB, and a review may contain two of them."""
 LOOK_S: Final = 60.0
 RETRY_S: Final = 2.0
 TRIES: Final = 5
-"""Of replicas that write the Secret at once, before a pause."""
+"""Attempts before a pause, if several replicas write the Secret at once."""
 KNOWN_S: Final = 5.0
-"""Until every API server has probably seen a changed configuration."""
+"""Time until every API server has probably seen a changed configuration."""
 
 Levels = dict[str, dict[str, str]]
 log: Final = logging.getLogger("windtunnel.operator")
@@ -82,7 +82,7 @@ class SecretData(Object, frozen=True, kw_only=True):
 
 
 class Webhooks:
-    """Serves them, and keeps certificate and configurations up to date."""
+    """Serves the webhooks, and keeps the certificate and configurations up to date."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class Webhooks:
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         self._served: Minted | None = None
         self.why_not = "the webhooks have no certificate yet"
-        """Why an API server does not reach them now; empty: it does."""
+        """Why the API server does not reach them now; empty if it does."""
         self.reached = False
-        """Whether one ever did."""
+        """Whether it ever did."""
         self.counts: Final[dict[tuple[str, str], int]] = {}
-        """Answers by webhook and outcome."""
+        """Reviews by webhook and outcome."""
 
     # Serving.
 
@@ -133,7 +133,7 @@ class Webhooks:
     async def _answer(
         self, request: web.Request, name: str, decide: Callable[[Review], dict[str, Any]]
     ) -> web.Response:
-        """No calls of the API server, which waits for this."""
+        """Answers a review without calling the API server, which is waiting for it."""
         from aiohttp import web
 
         try:
@@ -149,7 +149,7 @@ class Webhooks:
     # Certificates.
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Maintains the certificate and configurations until cancelled."""
         while True:
             try:
                 await self._look()
@@ -183,7 +183,7 @@ class Webhooks:
         return resource, ours
 
     async def _certificate(self, names: list[str]) -> Minted:
-        """The one of the Secret, or a new one."""
+        """The certificate in the Secret, or a new one."""
         for _ in range(TRIES):
             with contextlib.suppress(Conflict):  # another replica was faster
                 return await self._held_or_made(names)
@@ -224,7 +224,7 @@ class Webhooks:
         return True
 
     async def _probe(self) -> None:
-        """Whether the API server calls the webhooks, by the dry run of a create."""
+        """Checks, by the dry run of a create, whether the API server calls the webhooks."""
         nonce = os.urandom(8).hex()
         body = probe_set(self._namespace, nonce)
         try:
@@ -253,7 +253,7 @@ def _minted(data: Mapping[str, str]) -> Minted | None:
 
 
 def _host(called: Mapping[str, Any]) -> str:
-    """How the API server calls a webhook: by its service, or from outside the cluster by a URL."""
+    """The host name by which the API server calls a webhook: its service's, or that of a URL."""
     service = called.get("service")
     if service:
         return f"{service['name']}.{service['namespace']}.svc"

@@ -1,4 +1,4 @@
-"""Makes the calls of gang controllers, and says of each whether what it was for is done."""
+"""Makes the calls of gang controllers, and reports whether each achieved its purpose."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from windtunnel.live.operate.received import Bare, Received, form_of
 
 
 class CallOutcome(Enum):
-    """What became of a call."""
+    """The outcome of a call."""
 
     DONE = "done"
     STALE = "stale"
-    """It was made from an old cache: what there is now has to be looked at."""
+    """It was based on an old cache: the current state must be read first."""
     FAILED = "failed"
-    """The API server refuses it: it is tried again later."""
+    """The API server refused it: it is retried later."""
     NO_ANSWER = "no answer"
-    """The API server is away, and may or may not have done it."""
+    """The API server did not answer, and may or may not have executed it."""
 
 
 class CallAnswer:
-    """The outcome of a call, and the sentence of a failure.
+    """The outcome of a call, and the message of a failure.
 
-    `broken`: the API server could not do it (5xx), which is over sooner than that it would not.
+    `broken`: the API server failed (5xx), which passes sooner than a refusal.
     """
 
     def __init__(self, outcome: CallOutcome, says: str = "", *, broken: bool = False) -> None:
@@ -58,22 +58,22 @@ ENDED: Final = ("Succeeded", "Failed")
 DONE: Final = CallAnswer(CallOutcome.DONE)
 MOST_CONFLICTS: Final = 10_000
 Versions = dict[tuple[str, str, str], str]
-"""By kind, name and version: the version that a write of ours has made of it since."""
+"""By kind, name and version: the version that our own write has produced from it."""
 
 
 class Writer:
-    """Writes for one operator, by a client that stops when its lease does."""
+    """Writes for one operator, through a client that stops when its lease does."""
 
     def __init__(self, client: Client, mirror: Mirror) -> None:
         self.client: Final = client
         self._mirror: Final = mirror
         self._conflicts: Final[dict[tuple[str, str], str]] = {}
-        """By kind and name: the version that a call was last refused for as old."""
+        """By kind and name: the version for which a call was last refused as stale."""
         self.counts: Final[dict[tuple[str, str, str], int]] = {}
         """Calls by verb, kind and outcome."""
 
     async def carry_out(self, call: ApiCall, versions: Versions) -> CallAnswer:
-        """Makes one call of those that have `versions` in common. `NotLeader` is for the caller."""
+        """Makes one call of a batch, which shares `versions`. Raises `NotLeader`."""
         try:
             answer = await self._call(call, versions)
         except NotLeader:
@@ -96,8 +96,8 @@ class Writer:
         return answer
 
     async def _read_again(self, call: ApiCall) -> None:
-        """A version that is refused twice is one that the watch does not get past: it may be a
-        connection on which nothing comes any more."""
+        """Reads an object whose version was refused twice: the watch may hang on a dead
+        connection."""
         key = (call.kind, call.name)
         if self._conflicts.get(key) != call.version:
             if len(self._conflicts) >= MOST_CONFLICTS:
@@ -108,7 +108,7 @@ class Writer:
         try:
             found = await self.client.find(RESOURCES[call.kind], *api_names(call.name), Received)
         except KubernetesError:
-            return  # the call is tried again in any case
+            return  # the call is retried in any case
         if found is not None:
             self._mirror.objects[call.kind].cache.written(found)
 
@@ -124,7 +124,7 @@ class Writer:
         assert call.verb in (PATCH, STATUS), call.verb
         body = {key: value for key, value in call.body.items() if value}
         if not body:
-            return DONE  # it already says so
+            return DONE  # nothing to change
         version = versions.get((call.kind, call.name, call.version), call.version)
         guards = {"uid": call.uid, "resourceVersion": version}
         body["metadata"] = {**(body.get("metadata") or {}), **guards}
@@ -151,7 +151,7 @@ class Writer:
             else:
                 known.cache.written(await self.client.create(resource, body, form_of(call.kind)))
         except AlreadyExists:
-            # Perhaps by us: an answer was lost, or the cache is behind.
+            # Perhaps ours: a response was lost, or the cache is behind.
             found = await self.client.find(resource, namespace, name, Received)
             if found is None:
                 return CallAnswer(
@@ -173,8 +173,8 @@ class Writer:
         return DONE
 
     async def _is_still_there(self, call: ApiCall, labels: dict[str, str]) -> bool:
-        """A pod that lost the label by which pods are watched looks as if it were gone: it gets
-        its labels back, and no other pod takes its place."""
+        """Whether the pod to be replaced still exists: without the label by which pods are watched
+        it looks deleted. Its labels are restored, and it is not replaced."""
         name, uid = call.replaces
         found = await self.client.find(RESOURCES[call.kind], *api_names(name), Received)
         if found is None or found.metadata.uid != uid or found.metadata.controller is None:
@@ -185,7 +185,7 @@ class Writer:
         return True
 
     async def _label(self, kind: str, found: Received, labels: dict[str, str]) -> Received:
-        """Puts lost labels back."""
+        """Restores lost labels."""
         meta = found.metadata
         lost = {
             key: word

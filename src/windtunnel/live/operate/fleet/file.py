@@ -15,7 +15,7 @@ NOUN: Final = "fleet"
 
 
 def read_fleet_file(path: Path) -> FleetFile:
-    """The fleet of a file; everything that is wrong with it is in the error."""
+    """Reads a fleet file; the error lists everything that is wrong with it."""
     from pydantic import ValidationError
 
     document = parse_document(read_text(path, NOUN), str(path), NOUN, "fleet and live")
@@ -30,7 +30,7 @@ def read_fleet_file(path: Path) -> FleetFile:
 
 
 def prices_of(file: FleetFile) -> dict[str, float]:
-    """Dollars per hour of a machine of each pool, as the file or the catalog says; else 0."""
+    """Dollars per machine-hour of each pool, from the file or the catalog; otherwise 0."""
     return {
         pool.name: pool.price_per_hour
         if pool.price_per_hour is not None

@@ -1,4 +1,4 @@
-"""What a fleet publishes for Prometheus."""
+"""The Prometheus metrics of a fleet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windtunnel.live.operate.fleet.program import FleetProgram
 
 
 class FleetCollector:
-    """The metrics of a fleet, as they are when they are asked for."""
+    """A fleet's metrics, collected at each scrape."""
 
     def __init__(self, find: Callable[[], FleetProgram | None]) -> None:
         self._find: Final = find
@@ -34,7 +34,7 @@ class FleetCollector:
             labels=["shard"],
         )
         calls = CounterMetricFamily(
-            f"{name}calls", "Calls of the API server.", labels=["shard", "verb", "kind", "outcome"]
+            f"{name}calls", "Calls to the API server.", labels=["shard", "verb", "kind", "outcome"]
         )
         for one in program.shards:
             leads.add_metric([one.name], float(one.elector.led.is_set()))

@@ -1,6 +1,7 @@
-"""The fleet on an API server: caches and answers go to its controllers, their calls to the server.
+"""The fleet on an API server: passes caches and responses to its controllers, and makes their
+calls.
 
-Nothing is decided here. Each shard has a Lease of its own, so that several processes can share the
+Nothing is decided here. Each shard has its own Lease, so that several processes can share the
 shards of a fleet; the process that holds it reads the shard's books, and decides until it loses it.
 """
 
@@ -77,12 +78,12 @@ from windtunnel.live.operate.received import Received
 from windtunnel.live.system import unwrapped
 
 NAME: Final = "windtunnel-fleet"
-"""Of its Leases, ConfigMaps and events, before the name of the fleet and the shard."""
+"""Prefix of its Leases, ConfigMaps and events, before the names of the fleet and the shard."""
 ONLY_SHARD: Final = "main"
 READING: Final = PodReader(node_terms, apart_by_host, requests_of, name_of)
 WARNINGS: Final = ("short", "no_kind", "failed", "unsaved")
 TERM_EPOCHS: Final = 1 << 20
-"""How often a controller may be built anew in one term."""
+"""How often a controller may be rebuilt in one term."""
 AGAIN_S: Final = 2.0
 PATIENCE_S: Final = 30.0
 
@@ -92,7 +93,7 @@ OnDecision = Callable[[float, str, FleetDecision], None]
 
 
 class FleetPlace(NamedTuple):
-    """Where a fleet keeps its Leases and books, and the name of this process."""
+    """Where a fleet keeps its Leases and books, and the identity of this process."""
 
     namespace: str
     identity: str
@@ -127,7 +128,7 @@ class FleetProgram:
         )
 
     async def run(self) -> None:
-        """Until it is cancelled. The caches of the mirror are filled; its own fill here."""
+        """Runs until cancelled. The mirror's caches are already filled; its own are filled here."""
         async with asyncio.TaskGroup() as tasks:
             for cache in self.reflectors.values():
                 tasks.create_task(cache.run())
@@ -140,7 +141,7 @@ class FleetProgram:
                 tasks.create_task(self.coordinator.run())
 
     def _note_strays(self, claims: Reflector[Received]) -> None:
-        """Warns of NodeClaims whose pool is no longer in the file: nothing manages them."""
+        """Warns about NodeClaims whose pool is no longer in the file: nothing manages them."""
         for claim in _by_name(claims.cache):
             pool = claim.metadata.labels.get(POOL, "")
             if pool not in self._pools:
@@ -164,7 +165,7 @@ class FleetProgram:
 
 
 class LeasedProcess:
-    """Something that one process does at a time: the one that holds its Lease."""
+    """Work that one process does at a time: the holder of its Lease."""
 
     def __init__(self, client: Client, place: FleetPlace, fleet: str, name: str) -> None:
         self.name: Final = name
@@ -172,17 +173,17 @@ class LeasedProcess:
         self._place: Final = place
         self._fleet: Final = fleet
         self.object_name: Final = f"{NAME}-{fleet}-{name}"
-        """Of its Lease and its ConfigMap."""
+        """The name of its Lease and its ConfigMap."""
         self.elector: Final = LeaderElector(
             client, place.namespace, self.object_name, place.identity
         )
         self.fault = ""
-        """What cannot be read of the stored state; empty: nothing."""
+        """Why the stored state cannot be read; empty if it can."""
 
     async def lead(
         self, work: Callable[[Client, EventRecorder], Coroutine[Any, Any, None]]
     ) -> None:
-        """Takes part in the election, and works while it leads, until it is cancelled."""
+        """Takes part in the election, and works while leading, until cancelled."""
         electing = asyncio.create_task(self.elector.run())
         try:
             await self.elector.lead(lambda: self._term(work), fleet_log)
@@ -202,9 +203,9 @@ class LeasedProcess:
     async def persist(
         self, work: Callable[[], Coroutine[Any, Any, None]], recorder: EventRecorder | None
     ) -> None:
-        """Works until it is cancelled. A stored state that cannot be read is not guessed at: it
-        decides nothing until it is mended, and says so; the rest of the process goes on.
-        """
+        """Works until cancelled. If the stored state cannot be read, nothing is guessed: it reports
+        that and decides nothing until the state is repaired, while the rest of the process
+        continues."""
         while True:
             try:
                 with unwrapped():
@@ -214,7 +215,8 @@ class LeasedProcess:
                 await asyncio.sleep(AGAIN_S)
 
     def _note_fault(self, says: str, recorder: EventRecorder | None) -> None:
-        """What cannot be read of the stored state; empty: nothing. Each is logged once."""
+        """Sets why the stored state cannot be read, or an empty string. Each change is logged
+        once."""
         if says and says != self.fault:
             fleet_log.error("%s: %s", self.object_name, says)
         elif self.fault and not says:
@@ -226,7 +228,8 @@ class LeasedProcess:
             recorder.record(about, WARNING, "FleetStateUnreadable", "Read", says)
 
     async def stored(self, name: str) -> dict[str, Any] | None:
-        """A ConfigMap of the fleet as it is now: a cache may be behind. None: there is none."""
+        """The current content of a ConfigMap of the fleet, not from a cache, which may be stale.
+        None if there is none."""
         full = f"{NAME}-{self._fleet}-{name}"
         while True:
             try:
@@ -242,7 +245,7 @@ class LeasedProcess:
                 return found.data
 
     async def store(self, writer: Client, data: dict[str, str], manager: str) -> None:
-        """Keys of its own ConfigMap; those of other managers stay."""
+        """Writes keys of its own ConfigMap; those of other managers stay."""
         meta = {"namespace": self._place.namespace, "name": self.object_name}
         body = {"metadata": meta, "data": data}
         await writer.apply(CONFIG_MAPS, body, Plain, manager=f"{NAME}-{manager}", force=True)
@@ -322,7 +325,7 @@ class ShardProcess(LeasedProcess):
         if CLAIM in program.reflectors:
             program.reflectors[CLAIM].cache.subscribe(self._claim)
 
-    # What is observed.
+    # Observations.
 
     def _pod(self, before: Received | None, after: Received | None) -> None:
         if self.controller is not None:
@@ -344,7 +347,7 @@ class ShardProcess(LeasedProcess):
     # Terms.
 
     async def run(self) -> None:
-        """Decides while it leads, or in a dry run."""
+        """Decides while leading, or in a dry run."""
         if self._place.dry_run:
             await self.persist(lambda: self._decide(None, None), None)
         else:
@@ -357,7 +360,7 @@ class ShardProcess(LeasedProcess):
                 tasks.create_task(self._exchange(writer, recorder))
 
     async def _exchange(self, writer: Client, recorder: EventRecorder) -> None:
-        """Reports to the coordinator and obeys it, as often as is decided."""
+        """Reports to the coordinator and follows its orders, once per cycle."""
         reported = ""
         while True:
             await asyncio.sleep(self._file.fleet.cycle_s)
@@ -383,7 +386,7 @@ class ShardProcess(LeasedProcess):
                     fleet_log.warning("%s: %s", self.object_name, error)
 
     async def _decide(self, writer: Client | None, recorder: EventRecorder | None) -> None:
-        """Begins with nothing but what the API server has, and goes on until it is cancelled."""
+        """Starts from the state on the API server alone, and decides until cancelled."""
         controller = await self._build()
         self._note_fault("", recorder)
         try:
@@ -444,7 +447,7 @@ class ShardProcess(LeasedProcess):
         return CLAIM in self._program.reflectors
 
     async def _territory(self) -> Territory | None:
-        """The machines of the shard, as the coordinator's books say; None: all."""
+        """The shard's machines according to the coordinator's books; None for all."""
         for one in self._file.live.fleet.shards:
             if one.name == self.name and self._place.dry_run:
                 return Territory(one.zones)
@@ -461,7 +464,8 @@ class ShardProcess(LeasedProcess):
     async def _carry_out(
         self, writer: Client, controller: ShardController, call: FleetCall
     ) -> None:
-        """Beside others: no two are for one machine, but for evictions."""
+        """Makes a call, concurrently with others: no two are for the same machine, except
+        evictions."""
         outcome, says = await self._answer(writer, call)
         key = (call.verb, call.kind, outcome.value)
         self.counts[key] = self.counts.get(key, 0) + 1
@@ -507,7 +511,8 @@ class ShardProcess(LeasedProcess):
         return ProviderOutcome.DONE, ""
 
     async def _create(self, writer: Client, call: FleetCall) -> tuple[ProviderOutcome, str]:
-        """A name that is taken may be our own claim, whose answer was lost."""
+        """Creates a NodeClaim; if the name is taken, it may be our own claim whose response was
+        lost."""
         cache = self._cache(CLAIM)
         try:
             cache.written(await writer.create(NODE_CLAIMS, call.body, Received))
@@ -532,7 +537,7 @@ class ShardProcess(LeasedProcess):
     # Logs and events.
 
     def _warn(self, call: FleetCall, says: str) -> None:
-        """Each failure once, however often it is tried again."""
+        """Logs each failure once, however often the call is retried."""
         what = f"{call.verb} {call.kind} {call.name}"
         if self._said.get(what) != says:
             if len(self._said) > 1000:
@@ -560,7 +565,7 @@ class ShardProcess(LeasedProcess):
                     recorder.record(subject, kind, reason, "Decide", f"{about}: {one.reason}")
 
     def _subjects(self, one: FleetDecision) -> Iterator[Subject]:
-        """The pod that asked, and the machine."""
+        """The pod that needed the machine, and the machine."""
         pod = self._mirror.raw(POD, one.pod) if one.pod else None
         if pod is not None:
             yield Subject.of(PODS, pod.metadata)

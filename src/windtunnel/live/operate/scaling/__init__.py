@@ -1,9 +1,9 @@
 """The autoscaler on a Kubernetes API server.
 
-| module | what |
+| module | content |
 |---|---|
-| `caches` | the objects that ask for autoscaling, kinds that have a scale, pods |
-| `sources` | asks pods, gateways and Prometheus, within limits |
-| `operator` | the loop: look, let decide, store the record, scale, tell |
+| `caches` | the objects that request autoscaling, kinds with a scale, pods |
+| `sources` | reads metrics from pods, gateways and Prometheus, within limits |
+| `operator` | the loop: observe, decide, store the record, scale, report |
 | `metrics` | recommendations as metrics |
 """

@@ -1,4 +1,5 @@
-"""What the autoscaler reads of an API server: objects that ask for it, kinds with a scale, pods."""
+"""What the autoscaler reads from an API server: autoscaling objects, kinds with a scale, and
+pods."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from windtunnel.scaling.kubernetes.plan import ObjectName, TargetKey
 from windtunnel.scaling.kubernetes.snapshots import PodView
 
 UNSERVED_S: Final = 15.0
-"""A kind that was not served is looked for again after this."""
+"""A kind that was not served is looked up again after this."""
 
 AUTOSCALERS: Final = Resource(GROUP, "v1alpha1", "autoscalers", AUTOSCALER)
 HPAS: Final = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
@@ -73,7 +74,7 @@ def _key(resource: Resource) -> str:
 
 
 class ScalingCaches:
-    """The objects that ask for autoscaling, and those that stand in its way."""
+    """The objects that request autoscaling, and the HPAs that conflict with them."""
 
     def __init__(self, client: Client, namespace: str = "") -> None:
         self.woken: Final = asyncio.Event()
@@ -91,7 +92,7 @@ class ScalingCaches:
         self.reflectors[_key(resource)] = made
 
     async def add_served(self) -> list[str]:
-        """Also the kinds of Kthena that this cluster serves; says which it does not."""
+        """Adds Kthena's kinds that this cluster serves; returns those it does not."""
         missing = []
         for resource in KTHENA:
             if resource.plural in {
@@ -118,11 +119,11 @@ class ScalingCaches:
         self.woken.set()
 
     def written(self, resource: Resource, answer: Received) -> None:
-        """The answer to an own write, which a watch shows later."""
+        """Takes over the response to our own write, which a watch shows later."""
         self.reflectors[_key(resource)].cache.written(answer)
 
     def mark_all(self) -> None:
-        """For an operator that has seen nothing yet."""
+        """Marks all objects as changed, for a new operator."""
         self._changed.clear()
         for one in self.reflectors.values():
             for held in one.cache:
@@ -130,13 +131,13 @@ class ScalingCaches:
         self._hpas_changed = True
 
     def take_changed(self) -> Iterator[tuple[ObjectName, Resource, Received | None]]:
-        """Objects that ask for autoscaling and have changed since the last call; None: gone."""
+        """The autoscaling objects changed since the last call; None for a deleted one."""
         changed, self._changed = self._changed, {}
         for named, of in changed.items():
             yield named, of.resource, of.cache.get(named.namespace, named.name)
 
     def take_hpas_changed(self) -> bool:
-        """Whether HPAs have come, gone or been edited since the last call."""
+        """Whether HPAs were added, deleted or edited since the last call."""
         changed, self._hpas_changed = self._hpas_changed, False
         return changed
 
@@ -161,7 +162,7 @@ async def _kinds(client: Client, api_version: str) -> list[_Kind]:
 
 
 class ScaleKinds:
-    """Where the API server has kinds with a scale."""
+    """The API resources of kinds with a scale."""
 
     def __init__(self, client: Client, now_s: Callable[[], float]) -> None:
         self._client: Final = client
@@ -169,7 +170,7 @@ class ScaleKinds:
         self._known: Final[dict[tuple[str, str], tuple[float, Resource | str]]] = {}
 
     async def find(self, named: ObjectName) -> Resource | str:
-        """Where the API server has a kind with a scale; a sentence where it has none."""
+        """The API resource of a kind with a scale, or a message if there is none."""
         key = (named.api_version, named.kind)
         found = self._known.get(key)
         now_s = self._now_s()
@@ -192,7 +193,7 @@ class ScaleKinds:
 
 
 async def pods_of(client: Client, chosen: ObjectSelection) -> list[PodView]:
-    """The pods of a namespace and a selector."""
+    """The pods in a namespace that match a selector."""
     listed = await client.list_all(PODS, chosen)
     return [_pod_view(_POD.decode(raw)) for raw in listed.items]
 

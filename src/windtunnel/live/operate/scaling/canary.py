@@ -1,4 +1,4 @@
-"""Runs the checks of changed policies: one at a time, in a process with limits of its own."""
+"""Runs the checks of changed policies: one at a time, in a process with its own limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from windtunnel.scaling.kubernetes.canary import (
 LARGEST_RESULT: Final = 32 << 20
 LARGEST_REPORT: Final = 256 << 10
 LONGEST_ERROR: Final = 2000
-"""Bytes of what a check says on standard error; its end counts."""
+"""Bytes of a check's standard error that are kept, from its end."""
 
 BEGIN: Final = """\
 import json, os, resource, sys
@@ -44,10 +44,10 @@ main(sys.argv[3:])
 
 
 class CanaryOptions(NamedTuple):
-    """What checks of changed policies may use."""
+    """Limits and inputs of the checks of changed policies."""
 
     folder: Path
-    """Where scenarios and traces are."""
+    """The folder of scenarios and traces."""
     memory_bytes: int = 768 << 20
     timeout_s: float = 600.0
 
@@ -55,7 +55,7 @@ class CanaryOptions(NamedTuple):
 def canary_options(
     folder: Path | None, memory_bytes: float, timeout_s: float, *, autoscale: bool
 ) -> CanaryOptions | None:
-    """What the options of a command come to."""
+    """The options of a command, checked."""
     if folder is None:
         return None
     if not autoscale:
@@ -74,7 +74,7 @@ class CanaryChecks:
         self._one: Final = asyncio.Semaphore(1)
 
     async def check(self, ask: CanaryAsk) -> CanaryOutcome:
-        """A check, once the ones before it are done; a cancelled one is killed."""
+        """Runs a check once the earlier ones are done; a cancelled one is killed."""
         options = self._options
         if options is None:
             return CanaryOutcome(None, "the operator has no --canary folder with recorded traffic.")
@@ -88,7 +88,8 @@ class CanaryChecks:
 
 
 def _why_not(ask: CanaryAsk, folder: Path) -> str:
-    """Why nothing can be checked: traffic of long ago says nothing about now."""
+    """Why nothing can be checked, for example because the recorded traffic is too old; empty if it
+    can."""
     place = folder / ask.canary.trace
     files = sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
     try:
@@ -132,7 +133,8 @@ async def _checked(ask: CanaryAsk, options: CanaryOptions, work: Path) -> Canary
 
 
 def _outcome(status: int | None, options: CanaryOptions, work: Path, said: Path) -> CanaryOutcome:
-    """By what the check has written: a Python that fails exits with 1, as a regression does."""
+    """The outcome, from the check's output: a failing Python also exits with 1, like a
+    regression."""
     result = work / JSON_FILE
     if status in (0, 1) and result.is_file() and result.stat().st_size <= LARGEST_RESULT:
         report = (work / MARKDOWN_FILE).read_bytes()[:LARGEST_REPORT].decode("utf-8", "ignore")
@@ -144,6 +146,6 @@ def _outcome(status: int | None, options: CanaryOptions, work: Path, said: Path)
     if short:
         most = format_size(options.memory_bytes)
         return CanaryOutcome(None, f"the check ran out of its {most} (--canary-memory).")
-    if status is not None and status < 0:  # such as the kernel's, where a container has less
+    if status is not None and status < 0:  # by the kernel, for example, if a container has less
         return CanaryOutcome(None, f"the check was killed by signal {-status}.")
     return CanaryOutcome(None, f"the check failed: {text or f'exit status {status}'}")

@@ -1,4 +1,4 @@
-"""What an autoscaler publishes for Prometheus: its decisions, in a form that an HPA can consume."""
+"""The Prometheus metrics of an autoscaler: its decisions, in a form that an HPA can consume."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from windtunnel.live.operate.scaling.operator import ScalingOperator
 
 
 class ScalingCollector:
-    """Sizes that are recommended, as metrics that an HPA or KEDA can consume.
+    """Recommended sizes, as metrics that an HPA or KEDA can consume.
 
-    A series of which nothing was heard for three intervals is left out: no number is better than an
-    old one.
+    A series without an update for three intervals is left out: no value is better than an old one.
     """
 
     def __init__(self, operator: Callable[[], ScalingOperator | None], now_s: Callable[[], float]):
@@ -29,20 +28,20 @@ class ScalingCollector:
         gauges = {
             field: GaugeMetricFamily(f"{name}{field}_replicas", says, labels=labels)
             for field, says in (
-                ("current", "What was last asked for."),
-                ("desired", "What the policy decides, within all of its limits."),
-                ("recommended", "What the policy would decide without limits."),
-                ("ready", "Replicas that are ready."),
-                ("missing", "Replicas that are ready and did not answer."),
+                ("current", "Replicas last requested."),
+                ("desired", "Replicas the policy decides on, within all of its limits."),
+                ("recommended", "Replicas the policy would decide on without limits."),
+                ("ready", "Ready replicas."),
+                ("missing", "Ready replicas that did not answer."),
             )
         }
         states = ["namespace", "autoscaler", "type"]
-        conditions = GaugeMetricFamily(f"{name}condition", "1: it holds.", labels=states)
+        conditions = GaugeMetricFamily(f"{name}condition", "1 if it holds.", labels=states)
         orders = CounterMetricFamily(
             f"{name}orders", "Orders by outcome.", labels=["namespace", "autoscaler", "outcome"]
         )
         standing = GaugeMetricFamily(
-            f"{name}standing_by", "1: another installation acts.", labels=states[:2]
+            f"{name}standing_by", "1 if another installation acts.", labels=states[:2]
         )
         now_s = self._now_s()
         for one in operator.scaled.values():
@@ -63,4 +62,4 @@ class ScalingCollector:
             for outcome, count in control.orders.items():
                 orders.add_metric([*key, outcome.value], count)
         yield from (*gauges.values(), conditions, orders, standing)
-        yield CounterMetricFamily(f"{name}bugs", "Looks that a bug ended.", value=operator.bugs)
+        yield CounterMetricFamily(f"{name}bugs", "Passes ended by a bug.", value=operator.bugs)

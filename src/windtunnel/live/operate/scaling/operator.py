@@ -1,9 +1,9 @@
 """The autoscaler on an API server: reads scales, pods and metrics, and writes scales.
 
-Nothing is decided here. Each object is looked at in a task of its own, so that a slow Prometheus
-delays its own policies alone. Orders go to `/scale` and to nothing else, after the record of the
-decision is stored in a ConfigMap beside the object; that record is what a restart goes on from, and
-its version is how two installations notice each other.
+Nothing is decided here. Each object has its own task, so that a slow Prometheus delays only its own
+policies. Orders go to `/scale` and nowhere else, after the record of the decision is stored in a
+ConfigMap beside the object. A restart continues from that record, and two installations notice each
+other by its version.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ from windtunnel.scaling.kubernetes.snapshots import PoolObservation
 
 MANAGED: Final = {"app.kubernetes.io/managed-by": "windtunnel-operator"}
 LARGEST_RECORD: Final = 768 << 10
-"""Bytes; a ConfigMap holds a MiB."""
+"""In bytes; a ConfigMap holds a MiB."""
 RESTATE_S: Final = 60.0
-"""How often a status is written that says the same in other words."""
+"""How often a status is rewritten if only its wording has changed."""
 SCALE_TRIES: Final = 3
 
 scaling_log: Final = logging.getLogger("windtunnel.operator.scaling")
@@ -80,18 +80,18 @@ Decided = Callable[[ObjectName, Decision], None]
 
 
 class ScalingOptions(NamedTuple):
-    """What scaling has of its own."""
+    """The options of scaling alone."""
 
     installation: str
     """The name of this installation among several on one cluster."""
     canary: CanaryOptions | None = None
-    """None: a changed policy under a `canary` is never applied."""
+    """If None, a changed policy under a `canary` is never applied."""
     record: Record | None = None
-    """Takes every fact and every decision, for `windtunnel audit`."""
+    """Receives every fact and decision, for `windtunnel audit`."""
 
 
 class ScalingOperator:
-    """Runs the autoscaler for one term; without a writer it recommends, and writes nothing."""
+    """Runs the autoscaler for one term; without a writer it only recommends, and writes nothing."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class ScalingOperator:
         caches.mark_all()
 
     async def run(self) -> None:
-        """Until it is cancelled, or the lease is lost."""
+        """Runs until cancelled, or until the lease is lost."""
         with unwrapped():
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -147,10 +147,10 @@ class ScalingOperator:
         finally:
             woken.cancel()
 
-    # Which objects there are.
+    # Objects.
 
     def replan(self) -> None:
-        """Plans of objects that are new or were edited; the others go on."""
+        """Plans objects that are new or were edited; the others continue."""
         now_s = self._now_s()
         for named, resource, held in self._caches.take_changed():
             known = self.scaled.get(named)
@@ -173,7 +173,7 @@ class ScalingOperator:
         self._follow_plans()
 
     def _follow_plans(self) -> None:
-        """Objects whose plan has changed are looked at next."""
+        """Makes objects whose plan has changed due at once."""
         for known in self.core.take_replanned():
             one = self.scaled[known.named]
             if isinstance(known.wrong, PlanBug):
@@ -184,12 +184,12 @@ class ScalingOperator:
             one.holder = RecordHolder(self._options.installation, one.interval_s)
             one.due_s = INFINITY if known.wanted is None else self._now_s()
 
-    # One look.
+    # One pass.
 
     async def _look_at(self, one: ScaledEntry) -> None:
         try:
             unread = one.control is None and one.gate.checks and not one.gate.restored
-            if unread and not await self._holds_record(one):  # which may have one in force
+            if unread and not await self._holds_record(one):  # the record may have a plan in force
                 one.due_s = self._now_s() + one.interval_s
                 return
             if one.control is None:
@@ -212,10 +212,10 @@ class ScalingOperator:
         await self._check_change(one)
         control = one.control
         if control is None:
-            return  # it was edited meanwhile
+            return  # edited meanwhile
         seen, now_s = await self._observe(one, control)
         if one.control is not control:
-            return  # it was edited meanwhile
+            return  # edited meanwhile
         made = self.core.decide(one.named, seen, now_s)
         one.due_s = control.next_s
         self.decided += len(made.decisions)
@@ -245,7 +245,7 @@ class ScalingOperator:
     async def _observe(
         self, one: ScaledEntry, control: ScalingController
     ) -> tuple[TickObservation, float]:
-        """All that is to be known for a decision, and when it was so."""
+        """Observes everything needed for a decision; returns it with its time."""
         pools: dict[str, PoolObservation | str] = {}
         targets = control.plan.targets
         for target, look in zip(
@@ -269,7 +269,7 @@ class ScalingOperator:
         return seen, now_s
 
     async def _see(self, target: ScaledTarget) -> PoolObservation | str:
-        """A target and its pods, or why they are not known."""
+        """A target and its pods, or why they are unknown."""
         try:
             resource = await self._kinds.find(target.named)
             if isinstance(resource, str):
@@ -291,7 +291,7 @@ class ScalingOperator:
         return PoolObservation(int(size), pods, uid=str(scale["metadata"].get("uid", "")))
 
     async def _order(self, order: Order) -> tuple[ScaleOutcome, str]:
-        """Changes a scale that is still what it was when the order was made."""
+        """Changes a scale, unless it has changed since the order was made."""
         assert self._writer is not None
         named = order.target.named
         resource = await self._kinds.find(named)
@@ -323,7 +323,7 @@ class ScalingOperator:
     # The record.
 
     async def _holds_record(self, one: ScaledEntry) -> bool:
-        """Whether we decide for an object, or another installation does."""
+        """Whether this installation decides for an object, and not another one."""
         if self._writer is None:
             await self._read_in_force(one)
             return True
@@ -361,13 +361,13 @@ class ScalingOperator:
         return True
 
     def _restore(self, one: ScaledEntry, record: dict[str, Any] | None) -> str:
-        """Goes on from a record, if any; what is wrong with it."""
+        """Continues from a record, if there is one; returns what is wrong with it."""
         wrong = self.core.restore(one.named, record, self._now_s())
         self._follow_plans()
         return wrong
 
     async def _read_in_force(self, one: ScaledEntry) -> None:
-        """A dry run knows what is in force from the record of the operator that acts."""
+        """Reads the policy in force from the record of the acting operator, for a dry run."""
         if one.gate.restored or not one.gate.checks:
             return
         name = one.beside("scaling")
@@ -379,7 +379,7 @@ class ScalingOperator:
         self._restore(one, record)
 
     async def _store(self, one: ScaledEntry, control: ScalingController) -> bool:
-        """Says whether the record is stored; without it, nothing is ordered."""
+        """Stores the record; returns whether it succeeded, since otherwise nothing is ordered."""
         assert self._writer is not None
         record = {**control.record(), "canary": one.gate.record()}
         text = msgspec.json.encode(record)
@@ -403,7 +403,7 @@ class ScalingOperator:
                 body = {"metadata": meta, "data": data}
                 made = await self._writer.create(CONFIG_MAPS, body, Object)
         except (Conflict, NotFound) as error:
-            one.version = None  # another installation, or a person: read it first
+            one.version = None  # changed by another installation or a person: read it first
             self._say(one, f"its record was changed by another writer: {error.message}")
             return False
         except NotLeader:
@@ -418,10 +418,10 @@ class ScalingOperator:
     # Changed policies.
 
     async def _check_change(self, one: ScaledEntry) -> None:
-        """Starts the check of a changed policy, or takes note of its outcome; never waits."""
+        """Starts the check of a changed policy, or processes its outcome; never waits."""
         ask, running = one.gate.pending(self._now_s()), one.check
         if running is not None and (ask is None or ask.key != running.ask.key):
-            running.task.cancel()  # it was edited meanwhile
+            running.task.cancel()  # edited meanwhile
             running = one.check = None
         if running is None:
             if ask is not None:
@@ -451,7 +451,7 @@ class ScalingOperator:
             return CanaryOutcome(None, f"a bug ended the check: {error!r}.")
 
     async def _attach(self, one: ScaledEntry, report: str) -> None:
-        """The report of the latest check, in a ConfigMap that goes with the object."""
+        """Stores the report of the latest check in a ConfigMap that the object owns."""
         if self._writer is None:
             return
         owner = {**owner_reference(one.resource, one.meta), "blockOwnerDeletion": False}
@@ -483,7 +483,7 @@ class ScalingOperator:
             self._recorder.record(about, event.type, event.reason, action, event.note)
 
     async def _who(self, one: ScaledEntry) -> str:
-        """The managers of `spec.replicas` besides us, as the targets' metadata has them."""
+        """The other managers of `spec.replicas`, from the targets' metadata, as a sentence."""
         assert one.control is not None
         found: dict[str, None] = {}
         for target in one.control.plan.targets:
@@ -503,13 +503,13 @@ class ScalingOperator:
         return f" spec.replicas is also written by {', '.join(found)}." if found else ""
 
     def _say(self, one: ScaledEntry, what: str) -> None:
-        """Each problem once, however often it comes."""
+        """Logs each problem once, however often it occurs."""
         if one.told_text != what:
             one.told_text = what
             scaling_log.warning("%s: %s", one.named, what)
 
     async def _tell_invalid(self, one: ScaledEntry) -> bool:
-        """Says whether it is done, and need not be tried again."""
+        """Reports an invalid object; returns whether that is done and need not be retried."""
         if not one.wrong:
             return True
         self._say(one, one.wrong)
@@ -518,7 +518,8 @@ class ScalingOperator:
         )
 
     async def _write_status(self, one: ScaledEntry, control: ScalingController) -> None:
-        """Where something has changed; other words for the same only now and then."""
+        """Writes the status if something has changed; mere rewording is written only every
+        `RESTATE_S`."""
         conditions = [_accepted(one), *control.conditions.values()]
         fields = control.target_fields()
         shape = (
@@ -552,7 +553,7 @@ class ScalingOperator:
             micro_time(self._now_s()),
             one.meta.generation,
         )
-        # A list is replaced as a whole: not one that another writer has changed since it was read.
+        # A list is replaced as a whole, so not if another writer has changed it since it was read.
         meta = {"uid": one.meta.uid, "resourceVersion": one.meta.resource_version}
         body = {"metadata": meta, "status": {**more, "conditions": merged}}
         named = one.named
@@ -582,7 +583,7 @@ def _stored(named: ObjectName, held: Received) -> StoredObject:
 
 
 def _accepted(one: ScaledEntry) -> AutoscalerCondition:
-    """Whether the object as it is can be carried out."""
+    """Whether the object in its current form can be carried out."""
     if one.wrong:
         goes_on = "" if one.control is None else f". {GOES_ON}"
         message = f"{one.wrong[: LONGEST_MESSAGE - len(goes_on)]}{goes_on}"

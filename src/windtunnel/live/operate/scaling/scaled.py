@@ -1,4 +1,4 @@
-"""An object that asks for autoscaling, as the operator keeps it."""
+"""An object that requests autoscaling, as the operator keeps it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FAILED_S: Final = 15.0
 
 
 class RunningCheck(NamedTuple):
-    """A check of a changed policy."""
+    """A running check of a changed policy."""
 
     ask: CanaryAsk
     task: asyncio.Task[CanaryOutcome]
 
 
 class ScaledEntry:
-    """One object, and how it fares."""
+    """One object and its state."""
 
     def __init__(self, known: AutoscaledObject, resource: Resource, meta: Meta) -> None:
         self.known: Final = known
@@ -39,7 +39,8 @@ class ScaledEntry:
         self.check: RunningCheck | None = None
         self.holder: RecordHolder | None = None
         self.version: str | None = None
-        """Of its record, as we wrote or read it; None: to be read first; empty: there is none."""
+        """The version of its record, as last written or read; None if it must be read first, empty
+        if there is none."""
         self.task: asyncio.Task[None] | None = None
         self.due_s = 0.0
         self.standing_by = False
@@ -48,7 +49,7 @@ class ScaledEntry:
         self.told_s = -INFINITY
         self.told_text = ""
         self.mute = False
-        """Its kind has no status to write."""
+        """Whether its kind has no status to write."""
 
     @property
     def control(self) -> ScalingController | None:
@@ -56,7 +57,7 @@ class ScaledEntry:
 
     @property
     def wrong(self) -> str:
-        """What is wrong with it; it is not scaled then."""
+        """What is wrong with it; it is then not scaled, or continues with its previous plan."""
         return str(self.known.wrong or "")
 
     @property
@@ -64,13 +65,13 @@ class ScaledEntry:
         return FAILED_S if self.control is None else self.control.plan.interval_s
 
     def cancel(self) -> None:
-        """Ends what goes on for it."""
+        """Cancels its tasks."""
         for task in (self.task, self.check and self.check.task):
             if task is not None:
                 task.cancel()
 
     def beside(self, what: str) -> str:
-        """The name of the ConfigMap that has its record, or something else."""
+        """The name of the ConfigMap with its record (`scaling`) or check report (`canary`)."""
         name = f"windtunnel-{what}-{self.named.kind.lower()}-{self.named.name}"
         if len(name) <= LONGEST_NAME:
             return name
@@ -83,7 +84,7 @@ class ScaledEntry:
 
 
 def decoded(text: str) -> dict[str, Any]:
-    """A record; of what is none, nothing."""
+    """Decodes a record; empty if it is not one."""
     try:
         record = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

@@ -1,7 +1,7 @@
-"""Asks pods, gateways and Prometheus for metrics: few at a time, not for long, and not for much.
+"""Reads metrics from pods, gateways and Prometheus, with limits on concurrency, time and size.
 
-What cannot be had is a sentence, and never a number. Nothing here follows a redirect, and the token
-for Prometheus goes to that server alone.
+Missing data is reported as a message, never as a number. Redirects are not followed, and the token
+for Prometheus is sent only to that server.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     import aiohttp
 
 ASK_S: Final = 3.0
-"""For one answer, as Kthena has it."""
+"""Time limit of one response, as in Kthena."""
 PODS_AT_ONCE: Final = 64
-"""Of one policy."""
+"""For one policy."""
 QUERIES_AT_ONCE: Final = 4
 MOST_CONNECTIONS: Final = 512
 ALL_S: Final = 10.0
-"""For all pods of a policy: one that has not answered by then is missing."""
+"""Time limit for all pods of a policy: one that has not answered by then counts as missing."""
 PARSED_AT_ONCE: Final = 256 << 10
-"""Bytes; a larger answer is parsed beside the event loop."""
+"""In bytes; a larger response is parsed outside the event loop."""
 MOST_PROBLEMS: Final = 5
 PODS_PER_QUERY: Final = 500
 SUBJECT: Final = "the token for Prometheus"
@@ -57,13 +57,13 @@ Parsed = TypeVar("Parsed")
 
 
 class PrometheusServer(NamedTuple):
-    """The server of an operator."""
+    """The operator's Prometheus server."""
 
     url: str
     token_file: Path | None = None
 
     def headers(self, url: str) -> dict[str, str]:
-        """The token is read anew each time: it may be rotated."""
+        """The request headers; the token is read each time, since it may be rotated."""
         if self.token_file is None or url.rstrip("/") != self.url.rstrip("/"):
             return {}
         try:
@@ -75,7 +75,7 @@ class PrometheusServer(NamedTuple):
 def prometheus_server(
     url: str, token_file: Path | None, *, autoscale: bool = True
 ) -> PrometheusServer | None:
-    """What the options of a command come to."""
+    """The options of a command, checked."""
     if not url and token_file is None:
         return None
     if not autoscale:
@@ -93,18 +93,18 @@ def prometheus_server(
 
 
 class Answers(NamedTuple):
-    """What was said for one tick, and why some of it was not."""
+    """The responses for one tick, and the problems with the others."""
 
     readings: dict[str, PodReading]
     external: dict[str, dict[str, float]]
-    """By pool and metric, for pools that have queries."""
+    """By pool and metric, for pools with queries."""
     queued: int | None
-    """None: the gateway does not say."""
+    """None if the gateway does not report it."""
     problems: list[str]
 
 
 class PodsQuery(NamedTuple):
-    """One query of Prometheus for some pods of a policy."""
+    """One Prometheus query for some pods of a policy."""
 
     plan: ScalingPlan
     url: str
@@ -119,7 +119,7 @@ async def _parsed(answer: bytes, parse: Callable[[], Parsed]) -> Parsed:
 
 
 class MetricSources:
-    """Asks on behalf of all autoscalers of one operator."""
+    """Reads metrics for all autoscalers of one operator."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class MetricSources:
     async def ask(
         self, plan: ScalingPlan, pools: Mapping[str, PoolObservation], now_s: float
     ) -> Answers:
-        """Everything that a plan wants to know."""
+        """Reads all metrics that a plan needs."""
         problems: list[str] = []
         asked = self._pods(plan, pools, now_s, problems)
         readings, external, queued = await asyncio.gather(
@@ -293,7 +293,7 @@ class MetricSources:
         return int(sum(values))
 
     async def query(self, url: str, query: str, now_s: float) -> bytes:
-        """The answer of a Prometheus server; `Unavailable` where there is none."""
+        """The response of a Prometheus server; raises `Unavailable` if there is none."""
         form = {"query": query, "time": f"{now_s:.3f}", "timeout": f"{self._ask_s:g}s"}
         headers = {} if self._prometheus is None else self._prometheus.headers(url)
         try:
@@ -344,7 +344,7 @@ class MetricSources:
 async def open_sources(
     prometheus: PrometheusServer | None, ask_s: float = ASK_S, all_s: float = ALL_S
 ) -> AsyncIterator[MetricSources]:
-    """With connections of its own, closed at the end."""
+    """Metric sources with their own connections, closed at the end."""
     import aiohttp
 
     async with aiohttp.ClientSession(
