@@ -1,1 +1,1 @@
-"""Sends a scenario's traffic to a real server and measures what comes back."""
+"""Sends a scenario's traffic to a real server and measures the responses."""

@@ -1,8 +1,8 @@
-"""Sends a scenario's traffic to a server, when it is due, and measures what comes back.
+"""Sends a scenario's traffic to a server on schedule, and measures the responses.
 
-An open loop stays open: a request is sent when its time has come, whatever became of those before.
-Where it is sent late all the same, because too many are in flight or this machine is too slow, the
-trace has the time at which it was sent, beside the one at which it was due.
+An open loop stays open: a request is sent when it is due, regardless of earlier requests. If it is
+sent late nevertheless, because too many are in flight or this machine is too slow, the trace has
+both the time it was sent and the time it was due.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traffic import Traffic
 
 TOO_MANY = (429, 503)
-"""Statuses by which a server turns a request away that it might answer at another time."""
+"""Statuses with which a server refuses a request that it might answer at another time."""
 LONGEST_ERROR = 200
-"""Characters that are kept of what a server says went wrong."""
+"""Characters of a server's error message that are kept."""
 LONGEST_GOODBYE_S = 1.0
-"""For a server that has sent the end of its answer, and does not end."""
+"""Time limit for a server that has sent the end of its response but does not close it."""
 
 
 class ReplyStream(Protocol):
-    """A reply whose head has arrived. Reading the rest of it may be `NoReply`."""
+    """A reply whose headers have arrived. Reading the body may raise `NoReply`."""
 
     @property
     def status(self) -> int: ...
@@ -51,10 +51,10 @@ class ReplyStream(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """The body, as it arrives."""
+        """The body, in pieces as they arrive."""
 
     async def whole(self) -> bytes:
-        """The body, all of it."""
+        """The complete body."""
 
 
 class ObservedServer(Protocol):
@@ -62,7 +62,7 @@ class ObservedServer(Protocol):
 
     @property
     def redact(self) -> Callable[[str], str]:
-        """Removes secrets from a text, such as a key that the server repeats."""
+        """Removes secrets from a text, such as a key that the server echoes."""
 
     def post(
         self, end: str, body: bytes, headers: Mapping[str, str] | None = None
@@ -73,25 +73,26 @@ class SendOptions(NamedTuple):
     """How requests are sent."""
 
     model: str
-    """What the server calls the model."""
+    """The server's name for the model."""
     speedup: float = 1.0
-    """So many seconds of the scenario pass in one."""
+    """Seconds of the scenario that pass in one second."""
     most_in_flight: int = 1024
     longest_s: float = 600.0
-    """In the scenario's time, for requests without a time limit of their own."""
+    """In the scenario's time, for requests without their own time limit."""
     pins_length: bool = True
-    """Whether the server is told to go on to the last token."""
+    """Whether the server is asked to ignore end-of-sequence, so that answers have their full
+    length."""
     names_class: bool = False
-    """Whether a gateway is told the class of service, by `x-slo-class`."""
+    """Whether requests name their class of service to a gateway, by `x-slo-class`."""
     models: Sequence[str] = ()
-    """Of several: their names, by number in the traffic."""
+    """The names of several models, by number in the traffic."""
 
     def model_of(self, request: Request) -> str:
         return self.models[request.model] if self.models else self.model
 
 
 class Observer:
-    """One observation: `run` takes it from the first request to the end of the last."""
+    """One observation; `run` runs it from the first request to the end of the last."""
 
     def __init__(
         self,
@@ -116,12 +117,12 @@ class Observer:
         self._stopping = False
 
     def stop(self) -> None:
-        """Ends it early: what is in flight is given up, and recorded as unfinished."""
+        """Ends it early: requests in flight are cancelled and recorded as unfinished."""
         self._stopping = True
         self._news.set()
 
     async def run(self, look: Callable[["Observer"], None] | None = None) -> None:
-        """Sends everything. `look` is called whenever something has happened."""
+        """Sends all requests. `look` is called whenever something has happened."""
         self._start_s = asyncio.get_running_loop().time()
         with unwrapped():
             await self._send_all(look)
@@ -148,7 +149,7 @@ class Observer:
                 task.add_done_callback(tasks.discard)
                 self.sent += 1
                 self.in_flight += 1
-                # The request is on its way before the next one is looked at.
+                # Lets the request be sent before the next one is considered.
                 await asyncio.sleep(0)
             for task in list(tasks):
                 task.cancel()
@@ -160,7 +161,7 @@ class Observer:
         return self.now_s
 
     async def _wait(self, until_s: float) -> None:
-        """For that time, or until a request has ended."""
+        """Waits until a time, or until a request has ended."""
         self._news.clear()
         if self._ended or self._stopping:
             return
@@ -169,10 +170,11 @@ class Observer:
             async with asyncio.timeout_at(when_s if until_s < math.inf else None):
                 await self._news.wait()
         except TimeoutError:
-            self._woken_s = until_s  # even if the clock is a little behind
+            self._woken_s = until_s  # even if the clock is slightly behind
 
     def _settle(self) -> None:
-        """Records what has ended, and tells the traffic, so that turns and users go on."""
+        """Records ended requests and reports them to the traffic, so that conversations and users
+        continue."""
         while self._ended:
             request, measured, text = self._ended.popleft()
             self.in_flight -= 1
@@ -222,7 +224,7 @@ class Observer:
         request.finished_s = self._clock_s()
         if answered.ended_s is not None:
             request.finished_s = answered.ended_s
-            # What has come to its end is whole, whatever became of the connection then.
+            # A response with its end mark is complete, whatever happened to the connection then.
             outcome, error = _verdict_of_whole(answered)
         if error is not None:
             error = self._server.redact(error)[:LONGEST_ERROR]
@@ -233,13 +235,13 @@ class Observer:
         self._news.set()
 
     async def _hear(self, reply: ReplyStream, answered: Answered) -> None:
-        """Takes the pieces of an answer, up to its end."""
+        """Reads the pieces of a response up to its end."""
         pieces = reply.pieces()
         async for piece in pieces:
             answered.feed(piece, self._clock_s())
             if answered.whole:
                 break
-        # A connection whose end has been read can be used again.
+        # A connection can be reused once the response is read to its end.
         with suppress(TimeoutError, NoReply):
             async with asyncio.timeout(LONGEST_GOODBYE_S):
                 async for _ in pieces:
@@ -260,7 +262,7 @@ class Observer:
         return msgspec.json.encode(fields)
 
     def _patience_s(self, request: Request, sent_s: float) -> float:
-        """How long its client waits, in seconds of the clock."""
+        """How long its client waits, in wall-clock seconds."""
         longest_s = self._options.longest_s
         if request.deadline_s != NEVER:
             longest_s = max(0.0, request.deadline_s - sent_s)
@@ -310,7 +312,7 @@ def _verdict_of_whole(answered: Answered) -> tuple[str, str | None]:
 
 
 def _verdict_of_part(answered: Answered, reply: ReplyStream) -> tuple[str, str]:
-    """Of an answer without its end, of which nothing more will come."""
+    """The outcome of a response that ended without its end mark."""
     if answered.times_s:
         return CUT_OFF, "the stream ended without [DONE]"
     kind = reply.headers.get("content-type", "something of no type")
@@ -318,7 +320,7 @@ def _verdict_of_part(answered: Answered, reply: ReplyStream) -> tuple[str, str]:
 
 
 def _shared(request: Request, factor: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shared start of a prompt that the server counts as `factor` times as many tokens."""
+    """The shared prefix of a prompt that the server counts as `factor` times as many tokens."""
     if request.prefix is None:
         return (), ()
     keys, ends = [], []

@@ -1,7 +1,7 @@
-"""Writes prompts of a wanted length that share what the scenario says they share.
+"""Writes prompts of a given length that share prefixes as the scenario says.
 
-A segment of a prompt is known by its key, and what it says follows from that key: equal keys, equal
-words, and of a shorter one the first words. The answers of a conversation are what the server said.
+The text of a prompt segment follows from its key: equal keys have equal words, and a shorter
+segment has the first of them. The answers in a conversation are the server's own.
 """
 
 from array import array
@@ -17,7 +17,7 @@ APIS = {COMPLETIONS: Api.COMPLETIONS, TOKENS: Api.COMPLETIONS, CHAT: Api.CHAT}
 """How prompts can be sent: as text, as token ids, as messages."""
 
 LOWEST_TOKEN_ID = 1000
-"""Below are the special tokens of many models, and single bytes."""
+"""Lower ids are the special tokens of many models, and single bytes."""
 _ID_MASK = 0x3FFF
 _WORDS = [
     ROUND[at : at + BYTES_PER_TOKEN] for at in range(0, len(ROUND), BYTES_PER_TOKEN)
@@ -25,32 +25,33 @@ _WORDS = [
 
 
 class PromptWriter:
-    """Makes bodies for requests. `salt` keeps a server from knowing prompts of an earlier run."""
+    """Writes the prompts of requests. `salt` prevents a server from recognizing prompts of an
+    earlier run."""
 
     def __init__(self, api: str, salt: str) -> None:
         assert api in APIS
         self._api = api
         self._salt = salt
-        self._answers: dict[int, str] = {}  # what the server said, by answer key
+        self._answers: dict[int, str] = {}  # the server's answers, by answer key
 
     @property
     def api(self) -> Api:
-        """Where its prompts go."""
+        """The API for its prompts."""
         return APIS[self._api]
 
     def heard(self, request: Request, text: str) -> None:
-        """What the server said, if a later prompt may go on from it."""
+        """Stores the server's answer, if a later prompt may continue from it."""
         if request.answer_key >= 0 and self._api != TOKENS:
             self._answers[request.answer_key] = text
 
     def over(self, request: Request) -> None:
-        """No request of its conversation will follow."""
+        """Forgets a conversation that has ended."""
         if request.prefix is not None:
             for key in request.prefix.keys:
                 self._answers.pop(key, None)
 
     def fields(self, request: Request) -> dict[str, Any]:
-        """The part of a request's body that is its prompt."""
+        """The prompt fields of a request's body."""
         parts = self._parts(request)
         if self._api == TOKENS:
             return {"prompt": [token for part in parts for token in _token_ids(part)]}
@@ -85,7 +86,7 @@ NO_KEY = -1
 
 
 class PromptSegment(NamedTuple):
-    """A segment of a prompt: its key, what its words follow from, how many they are."""
+    """A segment of a prompt: its key, the seed of its words, and their number."""
 
     key: int
     name: str

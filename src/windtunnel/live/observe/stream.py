@@ -1,4 +1,4 @@
-"""Reads a streamed answer of an OpenAI-compatible server: when each piece of it came."""
+"""Reads a streamed response of an OpenAI-compatible server, with the time of each piece."""
 
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ from windtunnel.workload.traces.record import MOST_TOKENS
 
 LONGEST_LINE = 1 << 20
 LARGEST_STREAM = 256 << 20
-"""Bytes: a hundred thousand tokens take a tenth of it."""
+"""In bytes: a hundred thousand tokens take a tenth of it."""
 
 
 class _Delta(msgspec.Struct):
@@ -46,7 +46,7 @@ class BadStream(Exception):
 
 
 class ErrorInStream(Exception):
-    """The server said in its stream that something went wrong: what, as it came."""
+    """The server reported an error within its stream, kept here verbatim."""
 
     def __init__(self, said: bytes) -> None:
         super().__init__(said)
@@ -54,21 +54,21 @@ class ErrorInStream(Exception):
 
 
 class Answered:
-    """What has come of a streamed answer, with the time of each piece."""
+    """The received part of a streamed response, with the time of each piece."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.times_s: list[float] = []
         self.ended_s: float | None = None
-        """When the mark came that ends a stream."""
+        """When the end mark of the stream arrived."""
         self._usage: _Usage | None = None
-        self._line = bytearray()  # one that has not ended
+        self._line = bytearray()  # an incomplete line
         self._bytes = 0
         self._decoder = msgspec.json.Decoder(_Event)
 
     @property
     def whole(self) -> bool:
-        """Whether all of it has come."""
+        """Whether the response is complete."""
         return self.ended_s is not None
 
     @property
@@ -77,7 +77,7 @@ class Answered:
 
     @property
     def tokens(self) -> int:
-        """As the server counts them, or else a token a piece."""
+        """As counted by the server, or else one token per piece."""
         usage = self._usage
         return usage.completion_tokens if usage is not None else len(self.times_s)
 
@@ -91,7 +91,7 @@ class Answered:
         return details.cached_tokens if details is not None else None
 
     def feed(self, data: bytes, now_s: float) -> None:
-        """Takes what has arrived. What comes after the end is not looked at."""
+        """Processes received data. Anything after the end is ignored."""
         self._bytes += len(data)
         if self._bytes > LARGEST_STREAM:
             raise BadStream(f"the stream has more than {LARGEST_STREAM >> 20} MiB")
@@ -104,7 +104,7 @@ class Answered:
             raise BadStream(f"a line of the stream has more than {LONGEST_LINE >> 20} MiB")
 
     def _ended(self, now_s: float) -> None:
-        """A line is whole."""
+        """Processes a complete line."""
         if self._line.startswith(b"data:") and not self.whole:
             self._event(bytes(self._line[5:]).strip(), now_s)
         self._line.clear()

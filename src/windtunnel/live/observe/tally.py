@@ -1,4 +1,4 @@
-"""Figures of an observation, for its progress display and for its summary."""
+"""The figures of an observation, for its progress display and summary."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from windtunnel.workload.traces.measured import COMPLETED, OUTCOMES, Measured
 
 
 class ClassTargets(NamedTuple):
-    """Latency targets of an SLO class; infinity: no target."""
+    """Latency targets of an SLO class; infinity if there is none."""
 
     ttft_s: float = math.inf
     tpot_s: float = math.inf
@@ -17,7 +17,7 @@ class ClassTargets(NamedTuple):
 
 
 class ObservationTally:
-    """Figures of an observation, in the words of a simulated result."""
+    """The figures of an observation, named as in a simulated result."""
 
     def __init__(self, targets: Mapping[str, ClassTargets]) -> None:
         self._targets = targets
@@ -67,7 +67,7 @@ class ObservationTally:
             self.errors[error] = self.errors.get(error, 0) + 1
 
     def figures(self, seconds: float) -> dict[str, Any]:
-        """All of it as plain data; `seconds` is how long it took, in the scenario's time."""
+        """All figures as plain data; `seconds` is the duration in the scenario's time."""
         per_s = (lambda count: count / seconds) if seconds > 0 else (lambda _: 0.0)
         return {
             "seconds": seconds,
@@ -94,4 +94,4 @@ class ObservationTally:
 
 
 MOST_ERRORS = 20
-"""Different errors that are listed, each with its count."""
+"""Distinct errors that are listed, each with its count."""

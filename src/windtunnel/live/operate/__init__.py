@@ -7,7 +7,8 @@
 | `gangs` | the loop: read the view, decide, write, schedule the next pass |
 | `placement` | binds pods of `schedulerName: windtunnel`, as decided by gangs |
 | `fleet/` | machines for pods without a place: NodeClaims and nodes, as decided by fleet |
-| `webhooks` | validation and defaults of sets, served over TLS; `certificates` mints its certificates |
+| `webhooks` | validation and defaults of sets, served over TLS |
+| `certificates` | the certificates of the webhooks |
 | `rights` | the operator's permissions on a cluster, from which the chart is generated |
 | `scaling/` | the autoscaler: scales, pods and metrics in, `/scale` out |
 | `redaction` | the parts of an object that the event log leaves out |

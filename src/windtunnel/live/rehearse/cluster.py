@@ -1,4 +1,4 @@
-"""What a scenario has on its cluster, as objects of an API server: kinds, nodes, sets, policies."""
+"""The cluster of a scenario as objects of an API server: kinds, nodes, sets, policies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Manifest = dict[str, Any]
 
 
 class RehearsedObject(NamedTuple):
-    """An object of a set, and how many replicas it begins with."""
+    """An object of a set, and its initial number of replicas."""
 
     kind: str
     name: str
@@ -41,14 +41,14 @@ class RehearsalObjects(NamedTuple):
     pools: Sequence[PoolPods]
     sizes: Sequence[RehearsedObject] = ()
     levels: Mapping[str, Mapping[str, str]] = {}
-    """By topology: the label of nodes for each level."""
+    """By topology: the node label of each level."""
     priorities: Mapping[str, int] = {}
     autoscalers: Mapping[str, Mapping[str, PlainData]] = {}
-    """By name: specs of Autoscalers. None: sizes stay as they are."""
+    """By name: specs of Autoscalers. If there are none, sizes stay as they are."""
 
 
 async def install(client: Client) -> None:
-    """Our kinds, and until the API server serves them."""
+    """Installs our kinds, and waits until the API server serves them."""
     await install_crds(client, [*crds(), *scaling_crds()])
 
 
@@ -69,7 +69,7 @@ def _is_established(crd: Unstructured) -> bool:
 
 
 async def create(client: Client, namespace: str, objects: RehearsalObjects) -> None:
-    """All of it but the Autoscalers, which decide from the start of the run on."""
+    """Creates everything but the Autoscalers, which decide from the start of the run on."""
     await install(client)
     space = {"metadata": {"name": namespace}}
     await client.apply(NAMESPACES, space, Plain, manager=MANAGER, force=True)
@@ -94,7 +94,7 @@ async def add_nodes(client: Client, nodes: Iterable[Node]) -> None:
 
 
 async def scale(client: Client, namespace: str, sizes: Sequence[RehearsedObject]) -> None:
-    """Gives objects their sizes, once the operator has created them."""
+    """Scales objects to their sizes, once the operator has created them."""
     for one in sizes:
         while True:
             try:
@@ -110,7 +110,7 @@ async def scale(client: Client, namespace: str, sizes: Sequence[RehearsedObject]
 async def set_replicas(
     client: Client, resource: Resource, namespace: str, name: str, replicas: int
 ) -> None:
-    """As `kubectl scale` does it."""
+    """Sets replicas as `kubectl scale` does."""
     change = {"spec": {"replicas": replicas}}
     await client.patch(resource, namespace, name, change, Plain, subresource="scale")
 

@@ -39,9 +39,9 @@ AUDIT: Final = {
         {"level": "None"},
     ],
 }
-"""Requests of service accounts alone: what is about rights reads them."""
+"""Logs only the requests of service accounts, which the tests of permissions read."""
 START_S: Final = 120.0
-"""For one role; on a busy machine the API server alone takes half a minute."""
+"""Time limit of one role; on a busy machine the API server alone takes half a minute."""
 ETCD, API_SERVER, CONTROLLERS = ROLES = ("etcd", "apiserver", "controllers")
 RUN_CONTROLLERS: Final = (
     "garbage-collector-controller",
@@ -56,7 +56,7 @@ RUN_CONTROLLERS: Final = (
 
 
 def cache_folder() -> Path:
-    """Where built programs are kept."""
+    """The folder of built programs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windtunnel"
 
 
@@ -149,8 +149,9 @@ ctypes.CDLL(None).prctl(1, 9)
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Becomes a program that Linux kills when the process that started it is gone, whatever happened to
-that. In a `preexec_fn` this could wait for ever for a lock of a thread that is not in the child."""
+"""Becomes a program that Linux kills when the process that started it is gone, for whatever
+reason. In a `preexec_fn` this could deadlock on a lock held by a thread that does not exist in
+the child."""
 
 
 def bound_to_us(program: Path) -> list[str]:
@@ -161,7 +162,7 @@ def bound_to_us(program: Path) -> list[str]:
 
 
 class KubernetesControlPlane:
-    """etcd, the API server and the controllers, in a folder of their own."""
+    """etcd, the API server and the controllers, in their own folder."""
 
     def __init__(self, folder: Path, binary: Path) -> None:
         self.folder: Final = folder
@@ -193,17 +194,18 @@ class KubernetesControlPlane:
             self.kill(role)
 
     def pids(self) -> list[int]:
-        """The processes that run."""
+        """The running processes."""
         return [process.pid for process in self._running.values()]
 
     def requests_of(self, account: str) -> list[dict[str, Any]]:
-        """Every request of a service account so far, as the API server's audit log has it."""
+        """All requests of a service account so far, from the API server's audit log."""
         user = f"system:serviceaccount:{account}"
         lines = (self.folder / "audit.log").read_text().splitlines()
         return [one for one in map(json.loads, lines) if one["user"]["username"] == user]
 
     def kubeconfig_of(self, user: str, group: str, url: str = "") -> Path:
-        """A kubeconfig with a client certificate of that user; `url` names a proxy in between."""
+        """A kubeconfig with a client certificate for this user; `url` is that of a proxy in
+        between."""
         certificate, key = self.certificates.issue(user, group)
         server = {"server": url or self.url, "certificate-authority": str(self.certificates.ca)}
         client = {"client-certificate": str(certificate), "client-key": str(key)}
@@ -273,7 +275,8 @@ class KubernetesControlPlane:
         self.await_ready(role)
 
     def launch(self, role: str) -> None:
-        """Only in the main thread: the role ends with the thread that launched it."""
+        """Starts a role without waiting. Only in the main thread: the role ends with the thread
+        that launched it."""
         with (self.folder / f"{role}.log").open("ab") as written:
             self._running[role] = subprocess.Popen(  # noqa: S603 - the binary that was named
                 [*bound_to_us(self._binary), role, *self._arguments(role)],
@@ -285,7 +288,7 @@ class KubernetesControlPlane:
 
     def await_ready(self, role: str) -> None:
         if role == CONTROLLERS:
-            return  # what it does shows in the API
+            return  # its effects show in the API
         process = self._running[role]
         until = monotonic_s() + START_S
         while not self._answers(role):
@@ -315,7 +318,8 @@ class KubernetesControlPlane:
             return content
 
     def check(self) -> None:
-        """That all that was started still runs: a role may fail, or a test may have killed it."""
+        """Raises an error unless everything started still runs: a role may fail, or a test may have
+        killed it."""
         for role, process in self._running.items():
             if process.poll() is not None:
                 end = (self.folder / f"{role}.log").read_text(errors="replace")[-3000:]
@@ -326,7 +330,7 @@ class KubernetesControlPlane:
             raise RuntimeError(f"these were killed: {', '.join(missing)}")
 
     def kill(self, role: str) -> None:
-        """SIGKILL, also of a role that is stopped; nothing where it does not run."""
+        """Sends SIGKILL, also to a stopped role; does nothing if it does not run."""
         process = self._running.pop(role, None)
         if process is not None:
             process.kill()
@@ -334,7 +338,8 @@ class KubernetesControlPlane:
 
     @contextlib.contextmanager
     def stopped(self, role: str) -> Iterator[None]:
-        """SIGSTOP, and SIGCONT at the end: connections stay open and nothing answers."""
+        """Sends SIGSTOP, and SIGCONT at the end: meanwhile connections stay open and nothing
+        answers."""
         process = self._running[role]
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # its threads stop one after another
@@ -344,12 +349,12 @@ class KubernetesControlPlane:
             process.send_signal(signal.SIGCONT)
 
     async def restart(self) -> None:
-        """The API server again, after a kill, while the event loop goes on."""
+        """Starts the API server again after a kill, without blocking the event loop."""
         self.launch(API_SERVER)
         await asyncio.to_thread(self.await_ready, API_SERVER)
 
     def save_etcd(self) -> None:
-        """A copy of all that etcd holds, for `restore_etcd`; the API server is killed before."""
+        """Saves all of etcd's data for `restore_etcd`; the API server must have been killed."""
         self.kill(ETCD)
         shutil.copytree(self.folder / "etcd", self.folder / "saved")
         self.start(ETCD)

@@ -1,4 +1,5 @@
-"""Nodes and kubelets that exist through the API alone: pods are bound, start, get ready and end."""
+"""Nodes and kubelets simulated through the API alone: pods are bound, start, become ready and
+end."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from windtunnel.live.kubernetes.resources import NODES, PODS, Meta, Plain, Unstr
 CLIQUE: Final = "grove.io/podclique"
 AMOUNTS: Final = {"cpu": "64", "memory": "256Gi", "pods": "110"}
 AWAY_S: Final = 0.2
-"""Until an API server that does not answer is asked again."""
+"""The delay before an API server that does not answer is asked again."""
 BACKOFF_S: Final = 10.0
 LONGEST_BACKOFF_S: Final = 300.0
-"""Between restarts of containers that crash: doubled each time, as the kubelet does."""
+"""Between restarts of crashing containers: doubled each time, as the kubelet does."""
 
 PULLING: Final = 0
 STARTING: Final = 1
@@ -35,7 +36,7 @@ async def add_node(
     amounts: Mapping[str, str] | None = None,
     taints: Iterable[tuple[str, str, str]] = (),
 ) -> None:
-    """A node that is ready, with so much room."""
+    """Adds a ready node with these resources."""
     meta = {"name": name, "labels": labels or {}}
     keys = ("key", "value", "effect")
     spec = {"taints": [dict(zip(keys, taint, strict=True)) for taint in taints]}
@@ -46,26 +47,26 @@ async def add_node(
         "conditions": [{"type": "Ready", "status": "True"}],
     }
     try:
-        # As a kubelet registers itself: with its room, so that no scheduler sees it without.
+        # As a kubelet registers itself: with its capacity, so that no scheduler sees it without.
         await client.create(NODES, {"metadata": meta, "spec": spec, "status": status}, Plain)
     except AlreadyExists:
         await client.patch(NODES, "", name, {"status": status}, Plain, subresource="status")
 
 
 class PodPace(Protocol):
-    """How long pods take for what they do, in seconds."""
+    """How long the stages of pods take, in seconds."""
 
     def draw_s(self, name: str) -> float:
-        """Of `image_pull`, `startup` or `ending`."""
+        """The duration of `image_pull`, `startup` or `ending`."""
 
     def load_s(self, pod_spec: Mapping[str, Any]) -> float:
-        """From the start of containers until the pod is ready."""
+        """The time from the start of containers until the pod is ready."""
 
 
 class AtOnce:
     """Pods that take no time."""
 
-    def draw_s(self, name: str) -> float:  # noqa: ARG002 - whatever it is
+    def draw_s(self, name: str) -> float:  # noqa: ARG002 - the same for all
         return 0.0
 
     def load_s(self, pod_spec: Mapping[str, Any]) -> float:  # noqa: ARG002
@@ -73,7 +74,7 @@ class AtOnce:
 
 
 class _Life:
-    """What a kubelet knows of a pod."""
+    """A kubelet's state for a pod."""
 
     __slots__ = ("crashes", "due_s", "ending", "held", "stage")
 
@@ -87,7 +88,8 @@ class _Life:
 
 
 class Kubelets:
-    """All kubelets of a namespace; with `slots`, also a scheduler that binds one pod to a slot."""
+    """All kubelets of a namespace; with `slots`, also a scheduler that binds one pod to each
+    slot."""
 
     def __init__(
         self,
@@ -101,17 +103,17 @@ class Kubelets:
         self._node: Final = node
         self._pace: Final[PodPace] = AtOnce() if pace is None else pace
         self.slots = slots
-        """Pods that find room; None: another scheduler binds them."""
+        """The number of pods that find room; None if another scheduler binds them."""
         self.address_of: Callable[[Meta], str] = _no_address
         self.holds: Callable[[Meta], bool] = _never
-        """Whether a pod that is told to end still waits for its server."""
+        """Whether a terminating pod still waits for its server."""
         self.ready_order: Final[list[str]] = []
-        """Cliques, in the order in which their pods got ready."""
+        """Cliques, in the order in which their pods became ready."""
         self._pods: Final = Reflector(client, PODS, Unstructured, ObjectSelection(namespace))
         self._look: Final = asyncio.Event()
         self._pods.cache.subscribe(lambda *_: self._look.set())
         self._lives: Final[dict[str, _Life]] = {}  # by uid
-        self._images: Final[dict[tuple[str, str], None]] = {}  # by node: what was pulled
+        self._images: Final[dict[tuple[str, str], None]] = {}  # pulled images, by node
         self._dead: Final[dict[str, None]] = {}  # nodes that have failed
         self._next_s = math.inf
 
@@ -120,7 +122,7 @@ class Kubelets:
         return sorted(self._pods.cache, key=lambda pod: pod.metadata.name)
 
     def subscribe(self, handler: Handler[Unstructured]) -> None:
-        """Calls it for every change of a pod."""
+        """Calls the handler for every change of a pod."""
         self._pods.cache.subscribe(handler)
 
     def look(self) -> None:
@@ -137,14 +139,14 @@ class Kubelets:
                     try:
                         await self._move(pod)
                     except (NotFound, Conflict):
-                        continue  # it is another pod by now, or gone
+                        continue  # it was replaced or is gone
                     except KubernetesError:
                         self._look.set()  # the API server is away
                         await asyncio.sleep(AWAY_S)
                 await self._wait()
 
     async def _wait(self) -> None:
-        """For a change, or until something is due."""
+        """Waits for a change, or until something is due."""
         at_s = None if self._next_s == math.inf else self._next_s
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(at_s):
@@ -169,7 +171,7 @@ class Kubelets:
         elif not _is_ready(pod) and pod.status.get("phase") != "Failed" and self._is_up(pod):
             await self._set_ready(pod)
 
-    # How long things take.
+    # Timing.
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -181,7 +183,8 @@ class Kubelets:
         return False
 
     def _life(self, pod: Unstructured) -> _Life:
-        """From when the pod is first seen on its node: an image is pulled once."""
+        """The state of a pod since it was first seen on its node; an image is pulled once per
+        node."""
         life = self._lives.get(pod.metadata.uid)
         if life is None:
             images = " ".join(sorted(str(one.get("image")) for one in pod.spec["containers"]))
@@ -192,7 +195,8 @@ class Kubelets:
         return life
 
     def _is_up(self, pod: Unstructured) -> bool:
-        """Moves a pod on as far as it is due; whether its containers are ready."""
+        """Advances a pod through the stages that are due; returns whether its containers are
+        ready."""
         life = self._life(pod)
         if life.stage == PULLING:
             if not self._is_due(life.due_s) or not self._may_start(pod):
@@ -207,7 +211,8 @@ class Kubelets:
         return self._is_due(life.due_s)
 
     def _may_end(self, pod: Unstructured) -> bool:
-        """At once where it waited for its server, else when its containers have stopped."""
+        """Whether a terminating pod may end: at once if it waited for its server, else when its
+        containers have stopped."""
         life = self._life(pod)
         if self.holds(pod.metadata):
             life.held = True
@@ -220,7 +225,7 @@ class Kubelets:
         return self._is_due(life.due_s)
 
     def _may_start(self, pod: Unstructured) -> bool:
-        """What its init container waits for."""
+        """Whether the conditions that its init container waits for are met."""
         for container in pod.spec.get("initContainers") or []:
             if container["name"] == WAITER:
                 waits = container["args"][0].removeprefix(WAITS_FOR)
@@ -243,7 +248,7 @@ class Kubelets:
         ]
 
     async def _set_ready(self, pod: Unstructured, *, ready: bool = True) -> None:
-        """A pod is ready, or its containers have crashed."""
+        """Sets the status of a pod: ready, or its containers have crashed."""
         meta = pod.metadata
         word = "True" if ready else "False"
         kinds = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
@@ -283,10 +288,10 @@ class Kubelets:
             self.ready_order.append(meta.labels.get(CLIQUE, ""))
         self._pods.cache.written(done)
 
-    # What goes wrong.
+    # Faults.
 
     async def lose(self, clique: str, count: int = 1) -> None:
-        """Pods end without a word, as on a machine that fails."""
+        """Ends pods abruptly, as on a machine that fails."""
         for pod in self.alive(clique)[:count]:
             await self._forget(pod)
 
@@ -296,7 +301,7 @@ class Kubelets:
             await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid, grace_s=0)
 
     async def crash(self, namespace: str, name: str) -> None:
-        """The containers of a pod end with an error, once; they are restarted after a delay."""
+        """Crashes the containers of a pod once; they are restarted after a delay."""
         pod = self._pods.cache.get(namespace, name)
         if pod is None or not _is_ready(pod) or pod.metadata.deletion_timestamp is not None:
             return
@@ -308,17 +313,17 @@ class Kubelets:
         self._look.set()
 
     async def fail_node(self, name: str) -> None:
-        """A machine stops: its pods are as they are, until the node is struck off."""
+        """Stops a machine: its pods stay as they are until the node is deleted."""
         self._dead[name] = None
         status = {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeLost"}]}
         await self._client.patch(NODES, "", name, {"status": status}, Plain, subresource="status")
 
     def revive(self, name: str) -> None:
-        """A machine of this name is there again."""
+        """Marks a machine of this name as running again."""
         self._dead.pop(name, None)
 
     async def strike_off(self, name: str) -> None:
-        """The node is deleted, and its pods with it."""
+        """Deletes a node together with its pods."""
         with contextlib.suppress(NotFound):
             await self._client.delete(NODES, "", name)
         for pod in self.pods:

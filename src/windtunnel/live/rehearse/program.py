@@ -1,7 +1,7 @@
-"""A rehearsal: `operate` and `gateway` as processes, on a cluster whose nodes are played.
+"""A rehearsal: `operate` and `gateway` as processes, on a cluster with simulated nodes.
 
-The run begins when all servers of its beginning take requests. Times in what it gives count from
-then, as those of a simulation do.
+The run begins when all initial servers take requests. All times in the result count from then, as
+in a simulation.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from windtunnel.live.wire.keys import Keys
 from windtunnel.workload.traffic import Traffic
 
 SETTLE_S: Final = 60.0
-"""Until everything is ready that is there when the run begins."""
+"""Time limit until all initial servers are ready."""
 START_S: Final = 60.0
-"""Until a program says that it listens."""
+"""Time limit until a program reports that it listens."""
 STOP_S: Final = 20.0
 LOOK_S: Final = 0.05
 LAST_LOG_S: Final = 1.5
-"""Until programs have written what they last decided."""
+"""Time for programs to write their last decisions."""
 ROUND_TRIPS: Final = 9
 LONGEST_SAID: Final = 300
 MODEL_CRASH: Final = "engine-crash"
@@ -66,34 +66,34 @@ MACHINE_SUBJECT: Final = "machine/"
 
 
 class PlayedFault(NamedTuple):
-    """A fault that is injected: when, of which kind, and into what."""
+    """A fault to inject: its time, kind and targets."""
 
     at_s: float
     kind: str
     subjects: Sequence[str]
-    """Names of servers or of machines; for a restart, none."""
+    """Names of servers or machines; none for a restart."""
 
 
 class RunPace(PodPace, Protocol):
-    """Times of pods that are zero until the run begins."""
+    """Pod timings that are zero until the run begins."""
 
     def begin(self) -> None: ...
 
 
 class JoiningNode(NamedTuple):
-    """A machine that the cluster gets during the run."""
+    """A machine that joins the cluster during the run."""
 
     at_s: float
     node: Node
 
 
 class PlayedChanges(NamedTuple):
-    """What happens to servers and machines from outside."""
+    """External changes to servers and machines."""
 
     faults: Sequence[PlayedFault] = ()
     joins: Sequence[JoiningNode] = ()
     node_lost_after_s: float = 0.0
-    """From the failure of a machine until its node is struck off."""
+    """From the failure of a machine until its node is deleted."""
 
 
 class PlayedGateway(NamedTuple):
@@ -107,18 +107,18 @@ class PlayedGateway(NamedTuple):
 
 
 class PlayedTraffic(NamedTuple):
-    """The requests, and what they are held to."""
+    """The requests and their latency targets."""
 
     models: Sequence[str]
     """By number in the traffic."""
     traffic: Traffic
     targets: Mapping[str, ClassTargets]
     duration_s: float | None
-    """The run ends then, as a simulation does; None: when every request has ended."""
+    """When the run ends, as in a simulation; None if it ends with the last request."""
 
 
 class Rehearsal(NamedTuple):
-    """All that is rehearsed."""
+    """The plan of a rehearsal."""
 
     objects: RehearsalObjects
     replicas: Mapping[str, int]
@@ -126,25 +126,25 @@ class Rehearsal(NamedTuple):
     pace: RunPace
     build: BuildServer
     port: int
-    """Of every server."""
+    """The port of every server."""
     gateway: PlayedGateway
     requests: PlayedTraffic
     changes: PlayedChanges
 
 
 class LiveRun(NamedTuple):
-    """What happened: events of all programs, figures of requests, and what was measured."""
+    """The result: events of all programs, request figures, and measured delays."""
 
     events: list[Event]
     figures: dict[str, Any]
     seconds: float
     delays: MeasuredDelays
     start: dict[str, dict[str, str]]
-    """As `start_of` has it."""
+    """In the form of `start_of`."""
 
 
 class ProgramFailed(WindtunnelError):
-    """A program of the rehearsal ended, or did not come to where it should."""
+    """A program of the rehearsal ended, or did not reach the expected state."""
 
 
 Say = Callable[[str], None]
@@ -217,7 +217,7 @@ class _Stage:
         return LiveRun(self._events(), tally.figures(seconds), seconds, delays, start)
 
     async def _round_trip_s(self) -> float:
-        """The median time of reading one object."""
+        """The median time to read one object."""
         loop = asyncio.get_running_loop()
         times = []
         for _ in range(ROUND_TRIPS):
@@ -226,11 +226,11 @@ class _Stage:
             times.append(loop.time() - began_s)
         return sorted(times)[ROUND_TRIPS // 2]
 
-    # What is played.
+    # Simulated parts.
 
     @contextlib.asynccontextmanager
     async def _playing(self) -> AsyncIterator[None]:
-        """Kubelets and servers follow the cluster."""
+        """Runs the kubelets and servers, which follow the cluster."""
         await self._mirror.leave_out_unserved(self._client)
         tasks = [
             asyncio.create_task(one)
@@ -282,7 +282,7 @@ class _Stage:
     async def _process(
         self, name: str, *words: str
     ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-        """A command of Windtunnel, and the line that it says when it is ready."""
+        """Runs a command of Windtunnel; yields its process and the line it prints when ready."""
         with (self._folder / f"{name}.stderr").open("wb") as told:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "windtunnel", *words,
@@ -343,7 +343,7 @@ class _Stage:
                 self._gateway = None
 
     def _write_gateway(self) -> None:
-        """Its configuration: the policies of the scenario, and the servers of this moment."""
+        """Writes the gateway's configuration: the scenario's policies, and the current servers."""
         (self._folder / "none").touch()
         live = {
             "listen": "127.0.0.1:0",
@@ -372,7 +372,7 @@ class _Stage:
             self._gateway.send_signal(signal.SIGHUP)
 
     async def _until_served(self, admin: str) -> None:
-        """The gateway has found every server healthy."""
+        """Waits until the gateway has found every server healthy."""
         wanted = set(self._servers.urls())
         async with open_session(5.0, name="rehearse") as session:
             async with asyncio.timeout(START_S):
@@ -386,7 +386,7 @@ class _Stage:
     # The run.
 
     async def _watch_clock(self) -> None:
-        """How late the event loop is: what a busy machine adds to every latency."""
+        """Measures the lag of the event loop, which a busy machine adds to every latency."""
         loop = asyncio.get_running_loop()
         while True:
             due_s = loop.time() + LOOK_S
@@ -414,7 +414,7 @@ class _Stage:
             async with asyncio.TaskGroup() as tasks:
                 beside = [tasks.create_task(one) for one in self._beside(observer)]
                 await observer.run()
-                if sent.duration_s is not None:  # the last request may have ended before
+                if sent.duration_s is not None:  # the last request may have ended earlier
                     await asyncio.sleep(max(sent.duration_s - self._now_s(), 0.0))
                 seconds = self._now_s()
                 for task in beside:
@@ -424,7 +424,7 @@ class _Stage:
         return tally, seconds, lag_s
 
     def _beside(self, observer: Observer) -> Iterator[Any]:
-        """What goes on while requests are sent."""
+        """The tasks that run while requests are sent."""
         changes = self._plan.changes
         yield self._watch_clock()
         yield from (self._inject(fault) for fault in changes.faults)
@@ -450,7 +450,7 @@ class _Stage:
             for label in fault.subjects:
                 await self._crash(label)
         elif fault.kind == RESTART:
-            # It forgets all that it has seen, gives its Lease back, and begins anew.
+            # It drops its caches, releases its Lease, and starts over.
             assert self._operate is not None
             self._operate.send_signal(signal.SIGHUP)
         else:
@@ -461,7 +461,7 @@ class _Stage:
                 await self._kubelets.strike_off(machine)
 
     async def _crash(self, label: str) -> None:
-        """The containers of a server's first pod end; that is the end of it."""
+        """Crashes the containers of a server's first pod, which ends the server."""
         unit = self._servers.unit_of(label)
         started = [] if unit is None else sorted(unit.pods)
         for name in started[:1]:
@@ -470,7 +470,7 @@ class _Stage:
     # Afterwards.
 
     def _events(self) -> list[Event]:
-        """Of the operator, the gateway and the servers, oldest first."""
+        """The events of the operator, the gateway and the servers, oldest first."""
         found = [*self._servers.events]
         found += [
             msgspec.structs.replace(line, time=line.time - self._began_s)
@@ -492,7 +492,7 @@ class _Stage:
         return sorted((one for one in found if one.time >= 0.0), key=lambda one: one.time)
 
     async def remove(self) -> None:
-        """What a cluster that goes on should not keep."""
+        """Removes everything that a cluster should not keep after the rehearsal."""
         with contextlib.suppress(KubernetesError):
             await self._client.delete(NAMESPACES, "", self._space)
         joined = [one.node for one in self._plan.changes.joins]
@@ -502,7 +502,7 @@ class _Stage:
 
 
 def start_of(view: View) -> dict[str, dict[str, str]]:
-    """The gangs of a cluster with their pods, and where each was placed; without random names."""
+    """The gangs of a cluster with their pods and their machines, without random names."""
     gangs = {}
     machines = {}
     for gang in view.gangs.values():
@@ -519,7 +519,7 @@ class _GatewayUrls(NamedTuple):
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """SIGTERM, and SIGKILL for what does not end."""
+    """Sends SIGTERM, then SIGKILL if the process does not end."""
     if process.returncode is None:
         process.terminate()
     try:
@@ -531,7 +531,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _lines(path: Path) -> Iterator[Event]:
-    """A log; the last line of a program that was killed may be incomplete."""
+    """The lines of a log; the last line of a program that was killed may be incomplete."""
     if not path.is_file():
         raise InputError("the program wrote no log", where=str(path))
     for raw in path.read_bytes().splitlines(keepends=True):

@@ -1,6 +1,7 @@
 """An emulated server for the pods of each replica: it listens, drains and dies as they do.
 
-Which pods are one server and what becomes of it is decided by `gangs.servers`, as in a simulation.
+Which pods form one server, and what happens to it, is decided by `gangs.servers`, as in a
+simulation.
 """
 
 from __future__ import annotations
@@ -36,31 +37,31 @@ from windtunnel.gangs.view import View
 from windtunnel.live.emulate.serving import listen, serve
 
 LOOK_S: Final = 0.05
-"""How often a server that drains is asked whether it is done."""
+"""How often a draining server is checked."""
 SUBNET: Final = "127.77"
-"""Every pod has an address of its own on loopback, which Linux gives for the asking."""
+"""Every pod has its own loopback address, which Linux provides without configuration."""
 MOST_ADDRESSES: Final = 250 * 250
 
 
 class Intake(Protocol):
-    """What is known of an emulated server while it runs."""
+    """The state of an emulated server while it runs."""
 
     in_flight: int
 
 
 class BuiltServer(NamedTuple):
-    """The web application of an emulated server, and what it has to do."""
+    """The web application of an emulated server, and its load."""
 
     app: Any
     intake: Intake
 
 
 BuildServer = Callable[[str, asyncio.AbstractEventLoop], BuiltServer]
-"""Makes a server of a pool."""
+"""Builds a server of a pool."""
 
 
 class PodAddresses:
-    """An address for each pod, never given twice."""
+    """Assigns an address to each pod, never the same twice."""
 
     def __init__(self) -> None:
         self._known: Final[dict[str, str]] = {}
@@ -85,7 +86,7 @@ class _Server:
 
 
 class EmulatedServers:
-    """Follows the pods of a view."""
+    """Runs the servers of a view's pods."""
 
     def __init__(
         self,
@@ -105,9 +106,9 @@ class EmulatedServers:
         self._running: Final[set[asyncio.Task[None]]] = set()
         self._pools: Final[dict[str, str]] = {}  # by address
         self.labels: Final[dict[str, str]] = {}
-        """By address: what a server is called."""
+        """By address: the server's label."""
         self.events: Final[list[Event]] = []
-        """Changes of servers, in the words of a simulation; times are those of `now_s`."""
+        """Changes of servers, as events of a simulation; times are those of `now_s`."""
         self.now_s: Callable[[], float] = asyncio.get_running_loop().time
         self.reason = RUN_BEGINS
         self.changed: Callable[[], None] = _nothing
@@ -116,15 +117,15 @@ class EmulatedServers:
         """Called when pods that waited for their server may end."""
 
     def urls(self) -> list[str]:
-        """Of the servers that take requests."""
+        """The addresses of the servers that take requests."""
         return [one.url for one in self._servers.values() if one.state == READY]
 
     def pool_of(self, url: str) -> str:
-        """Of a server that has taken requests."""
+        """The pool of a server that has taken requests."""
         return self._pools[url]
 
     def ready(self) -> dict[str, int]:
-        """By pool: servers that take requests."""
+        """By pool: the number of servers that take requests."""
         counts: dict[str, int] = {}
         for key, one in self._servers.items():
             if one.state == READY:
@@ -140,12 +141,12 @@ class EmulatedServers:
         return None
 
     def holds(self, pod: str) -> bool:
-        """Whether a pod that is told to end waits for its server."""
+        """Whether a terminating pod waits for its server."""
         unit = self._units.unit_of(pod)
         return unit is not None and self._state(unit) in (READY, DRAINING)
 
     def look(self) -> None:
-        """Follows what changed of pods and nodes."""
+        """Follows changes of pods and nodes."""
         for unit in (self._units.changed() or {}).values():
             self._follow(unit)
 
@@ -190,7 +191,8 @@ class EmulatedServers:
             self._serve(unit, server)
 
     def _label(self, unit: PodUnit) -> str:
-        """The same in a simulation: pods of a clique have other names there."""
+        """The server's label, the same as in a simulation, where the pods of a clique have other
+        names."""
         pool = unit.of.pool
         number = self._asked.get(pool, 0)
         self._asked[pool] = number + 1
@@ -225,7 +227,7 @@ class EmulatedServers:
         self._start(self._tasks, self._wait_for(unit, server))
 
     async def _wait_for(self, unit: PodUnit, server: _Server) -> None:
-        """Until a server that drains has nothing to do, or its pods' grace period is over."""
+        """Waits until a draining server is idle, or its pods' grace period is over."""
         from windtunnel.core.clock import unix_s
 
         await asyncio.sleep(LOOK_S)
@@ -262,7 +264,7 @@ class EmulatedServers:
 
 
 def _first(unit: PodUnit) -> Pod:
-    """The pod that answers: of the first role."""
+    """The pod that answers requests: the first one of the first role."""
     roles = [role for role, _ in unit.of.slots]
     return min(unit.pods.values(), key=lambda pod: (roles.index(pod.template.name), pod.name))
 

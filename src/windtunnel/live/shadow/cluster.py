@@ -1,8 +1,8 @@
-"""What a shadow knows of a cluster: replicas, pods, gangs and machines.
+"""A shadow's knowledge of a cluster: replicas, pods, gangs and machines.
 
-Objects come from the event log of an operator, or from the API server, which is only read. A pool
-of the scenario is what has its name, or the name of its clique: a Deployment, a StatefulSet, a
-LeaderWorkerSet, a ModelServing, a clique or a scaling group of Grove.
+Objects come from an operator's event log or from the API server, which is only read. A pool of the
+scenario is matched by its name, or its clique's name, with a Deployment, StatefulSet,
+LeaderWorkerSet, ModelServing, or a clique or scaling group of Grove.
 """
 
 import asyncio
@@ -46,21 +46,21 @@ class _Member(NamedTuple):
     """The replica that a pod is a part of."""
 
     of: tuple[str, ...]
-    """Names of the workload: any of them may be that of a pool."""
+    """Names of the workload: any of them may be the name of a pool."""
     replica: str
 
 
 class ClusterObjects:
-    """Pods, gangs and nodes as they were last seen, and what they come to."""
+    """Pods, gangs and nodes as last seen, and the counts that follow."""
 
     def __init__(self) -> None:
         self._known: Final[dict[str, dict[str, Raw]]] = {POD: {}, GANG: {}, NODE: {}}
         self._has: Final[dict[str, bool]] = dict.fromkeys(self._known, False)
         self._pools: Final[dict[str, ReplicaCount]] = {}
-        """By an autoscaler's observation, which knows what was asked for."""
+        """From an autoscaler's observations, which include the requested size."""
 
     def take(self, kind: str, name: str, raw: Raw | None) -> None:
-        """An object was seen, or (None) is gone."""
+        """Takes over an object that was seen, or, if None, is gone."""
         objects = self._known.get(kind)
         if objects is None:
             return
@@ -71,25 +71,25 @@ class ClusterObjects:
             objects[name] = raw
 
     def replace(self, kind: str, objects: dict[str, Raw]) -> None:
-        """All of a kind, as a list has them."""
+        """Takes over a complete list of a kind."""
         self._has[kind] = True
         self._known[kind] = objects
 
     def observed(self, pool: str, seen: PoolObservation) -> None:
-        """What an autoscaler saw of a pool."""
+        """Takes over an autoscaler's observation of a pool."""
         pods = [pod for pod in seen.pods if not pod.terminating and not pod.ended]
         ready = sum(pod.ready for pod in pods)
         several = max(1, round(len(pods) / seen.size)) if seen.size else 1
         self._pools[pool] = ReplicaCount(seen.size, min(seen.size, ready // several))
 
     def clear(self) -> None:
-        """The operator was started again, and lists everything anew."""
+        """Forgets everything, because the operator was restarted and lists everything anew."""
         for kind in self._known:
             self._known[kind] = {}
         self._pools.clear()
 
     def state(self) -> ClusterState:
-        """Counts; None for what nothing was said of."""
+        """The counts; None for kinds that nothing is known of."""
         pods = [one for one in self._known[POD].values() if not _is_over(one)]
         gangs = self._known[GANG].values()
         running = sum(_status(one).get("phase") == RUNNING for one in gangs)
@@ -164,7 +164,8 @@ def _members(pod: Raw) -> Iterator[_Member]:
 
 
 def _machines(nodes: Any) -> dict[str, StateCount]:
-    """By pool of machines, or `` where a node does not say; those with accelerators, if any."""
+    """By pool of machines, or empty if a node names none; only nodes with accelerators, if there
+    are any."""
     known = list(nodes)
     with_gpus = [one for one in known if _has_accelerators(one)]
     found: dict[str, list[bool]] = {}
@@ -185,14 +186,14 @@ def _has_accelerators(node: Raw) -> bool:
 
 
 class ClusterSource(Protocol):
-    """Where the state of a cluster comes from."""
+    """The source of a cluster's state."""
 
     says: str
-    """Why what is known may be old, or is not whole; empty: it is neither."""
+    """Why the known state may be old or incomplete; empty if it is neither."""
     bad_lines: int
 
     def look(self) -> ClusterState:
-        """What there is now."""
+        """The current state."""
 
 
 class OperatorLog:
@@ -208,7 +209,7 @@ class OperatorLog:
         self._objects: Final = ClusterObjects()
 
     def look(self) -> ClusterState:
-        """Takes what was written since the last look."""
+        """Reads everything written since the last call."""
         for raw in self._tail.lines():
             try:
                 self._take(msgspec.json.decode(raw, type=LogLine))
@@ -233,7 +234,7 @@ class OperatorLog:
 
 
 class ClusterReader:
-    """Lists pods, gangs and nodes of a cluster; it has no verb but `list`."""
+    """Lists the pods, gangs and nodes of a cluster, using only the verb `list`."""
 
     def __init__(self, kubeconfig: Path | None, context: str, namespace: str) -> None:
         self.says = ""
@@ -243,7 +244,7 @@ class ClusterReader:
         self._objects: Final = ClusterObjects()
 
     def look(self) -> ClusterState:
-        """What there is now; where the API server does not answer, what was there last."""
+        """The current state, or the last known one if the API server does not answer."""
         self.says = asyncio.run(self._list())
         return self._objects.state()
 

@@ -1,9 +1,9 @@
-"""Follows the files of a running gateway: its trace, and its event log where there is one.
+"""Follows the files of a running gateway: its trace, and its event log if there is one.
 
-Lines are read as they are written; one that is not whole yet waits. A gateway that starts says so
-in the first line of its log, which it overwrites; without a log, times of the trace that fall back
-show it. Lines that cannot be read are counted and left out: a shadow goes on. While nothing is
-written, time goes on with the clock.
+Lines are read as they are written; an incomplete line waits. A gateway that starts announces it in
+the first line of its log, which it overwrites; without a log, a restart shows as a step back in the
+trace's times. Unreadable lines are counted and skipped, so that the shadow continues. While nothing
+is written, time advances with the clock.
 """
 
 from bisect import bisect_right
@@ -36,28 +36,28 @@ from windtunnel.workload.traces.record import TraceRequest, fault_of
 READ_BYTES: Final = 1 << 20
 LONGEST_LINE: Final = 16 << 20
 COMPARED_BYTES: Final = 512
-"""Before the place up to which a file was read: other bytes there are those of another file."""
+"""Bytes compared before the read position: if they differ, it is another file."""
 MOST_UNKNOWN: Final = 10_000
 SILENT: Final = "nothing new in the files for over a minute: the gateway is idle, or has stopped"
 
 
 class TrafficSource(Protocol):
-    """What keeps a window of traffic in step with the present."""
+    """Keeps a window of traffic up to date."""
 
     bad_lines: int
     """Records that could not be read."""
     says: str
-    """Why what is known may be old; empty: it is not."""
+    """Why the known traffic may be old; empty if it is not."""
 
     @property
     def source(self) -> object:
-        """Where it comes from, for people."""
+        """Where the traffic comes from, for display."""
 
     def look(self) -> None:
-        """Takes what is new since the last look."""
+        """Reads everything new since the last call."""
 
     def unknown(self) -> list[str]:
-        """What this source cannot know, a sentence each."""
+        """What this source cannot know, one sentence each."""
 
 
 class FileTail:
@@ -67,14 +67,14 @@ class FileTail:
         self.path: Final = path
         self._place = 0
         self._last = b""
-        """The bytes before that place."""
+        """The bytes before that position."""
         self._rest = b""
 
     def lines(self) -> Iterator[bytes]:
-        """Those that are whole and were not there at the last look.
+        """The complete lines that are new since the last call.
 
-        Where another file has taken its place, the rest of the one before, if that is `FILE.1` now,
-        and all of the other.
+        If another file has replaced it: the rest of the previous file, if that is `FILE.1` now, and
+        the whole new one.
         """
         try:
             with self.path.open("rb") as file:
@@ -90,7 +90,7 @@ class FileTail:
             raise InputError(what, where=str(self.path)) from None
 
     def _goes_on(self, file: IO[bytes]) -> bool:
-        """Whether this is the file that was read; it is at the place up to which it was."""
+        """Whether this is the same file; it is then positioned where reading stopped."""
         file.seek(self._place - len(self._last))
         return file.read(len(self._last)) == self._last
 
@@ -110,7 +110,7 @@ class FileTail:
 
 
 class GatewayFollower:
-    """Keeps a window of traffic in step with the files of a gateway."""
+    """Keeps a window of traffic in step with a gateway's files."""
 
     def __init__(self, window: TrafficWindow, trace: Path, log: Path | None) -> None:
         if not trace.exists():
@@ -126,28 +126,28 @@ class GatewayFollower:
         self._tails: Final[dict[Path, FileTail]] = {}
         self._log: Final = None if log is None else FileTail(log)
         self._behind = 0
-        """Lines of the log, one after the other, whose times are long past."""
+        """Consecutive lines of the log whose times are long past."""
         self._is_started = False
-        """Whether the log has said that the gateway started."""
+        """Whether the log has announced the gateway's start."""
         self._classes: list[str] = []
         self._tenants: list[str] = []
         self._healthy: Final[dict[str, bool]] = {}
         self._order: Final = StartOrder[TraceRequest]()
         self._complete: Final[set[Path]] = set()
-        """Files of the trace with a complete answer."""
+        """Trace files with a complete request."""
         self._news: tuple[float, float] | None = None
-        """When something new was read last: by our clock, and by the gateway's."""
+        """When something new was last read: by our clock, and by the gateway's."""
         self._arrivals: Final[dict[str, float]] = {}
-        """By id: the requests that the log has and the trace has not yet."""
+        """By id: requests that are in the log but not yet in the trace."""
         self._unknown: list[bytes] = []
-        """Rows of requests that the log has not, or not yet."""
+        """Trace rows of requests that are not in the log, or not yet."""
 
     def look(self) -> None:
-        """Takes what was written since the last look."""
+        """Reads everything written since the last call."""
         self.look_at(monotonic_s())
 
     def look_at(self, clock_s: float) -> None:
-        """The same at a time of our own clock."""
+        """The same, at a given time of our own clock."""
         is_new = False
         if self._log is not None:
             for raw in self._log.lines():
@@ -156,14 +156,14 @@ class GatewayFollower:
         again, self._unknown = self._unknown, []
         for raw in again:
             self._take(raw, partial(self._row, self.source))
-        self._unknown.clear()  # neither look knew their requests: they are of an earlier start
+        self._unknown.clear()  # unknown twice: their requests are of an earlier start
         for file in sorted(self.source.glob(PATTERN)) if self.source.is_dir() else [self.source]:
             tail = self._tails.setdefault(file, FileTail(file))
             for raw in tail.lines():
                 is_new = True
                 self._take(raw, partial(self._row, file))
         if self._news is None:
-            self.window.late = 0  # what was there before the first look is old, not late
+            self.window.late = 0  # records from before the first read are old, not late
         if is_new or self._news is None:
             self._news = clock_s, self.window.now_s
         news_s, then_s = self._news
@@ -173,7 +173,7 @@ class GatewayFollower:
             self.window.see(then_s + silent_s)
 
     def unknown(self) -> list[str]:
-        """What these files do not say."""
+        """What these files do not contain."""
         if self._log is not None:
             return []
         return [
@@ -256,7 +256,7 @@ class GatewayFollower:
         elif line.kind == facts.ARRIVED:
             data = line.data
             prompt, ends = int(data["prompt_tokens"]), data.get("prefix_ends", ())
-            shared = bisect_right(ends, prompt)  # prompts are estimated, and may be shorter
+            shared = bisect_right(ends, prompt)  # prompt lengths are estimates, and may be shorter
             request = TraceRequest(
                 arrived_s=line.time,
                 prompt_tokens=prompt,

@@ -1,4 +1,4 @@
-"""`windtunnel shadow run`: ticks on a wall clock, and pages with what they came to."""
+"""`windtunnel shadow run`: ticks on a wall clock, and pages with their results."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ NO_CLUSTER: Final = (
 
 
 class ShadowProgram:
-    """Follows traffic, and a cluster where there is one, until it is stopped."""
+    """Follows traffic, and a cluster if there is one, until stopped."""
 
     def __init__(
         self,
@@ -39,14 +39,14 @@ class ShadowProgram:
         self.tick_cpu_s = 0.0
         self._tick_s: Final = tick_s
         self._regret_s: Final = regret_s
-        """How often settings are held against foresight; None: never."""
+        """How often settings are compared with perfect foresight; None for never."""
         self._page: Final = page
-        """Makes the page of `/` from `data`."""
+        """Renders the page `/` from `data`."""
 
     def run(
         self, bound: Any, ready: Callable[[str], None], told: Callable[[ShadowTick], None]
     ) -> None:
-        """Until Ctrl-C or SIGTERM; `told` gets every tick."""
+        """Runs until Ctrl-C or SIGTERM; `told` receives every tick."""
         run_until_stopped(lambda stop: self._run(bound, ready, told, stop))
 
     async def _run(
@@ -65,14 +65,14 @@ class ShadowProgram:
                 await _pause(self._tick_s, stop)
 
     async def _measure_regret(self, every_s: float, stop: asyncio.Event) -> None:
-        """Beside the ticks, which it must not delay."""
+        """Measures regret beside the ticks, which it must not delay."""
         await _pause(self._tick_s, stop)
         while not stop.is_set():
             await asyncio.to_thread(self.shadow.measure_regret)
             await _pause(every_s, stop)
 
     def tick(self) -> ShadowTick:
-        """One look at what is new, and a forecast."""
+        """Reads everything new, and makes a forecast."""
         started_s = cpu_s()
         self.follower.look()
         if self.cluster is not None:
@@ -82,7 +82,7 @@ class ShadowProgram:
         return tick
 
     def problems(self) -> list[str]:
-        """What is wrong with the sources now, and with the forecast."""
+        """Current problems of the sources and the forecast."""
         last = self.shadow.last
         says = [self.follower.says, "" if self.cluster is None else self.cluster.says]
         regret = self.shadow.regret_says and f"no regret: {self.shadow.regret_says}"
@@ -93,7 +93,7 @@ class ShadowProgram:
         return [*self.follower.unknown(), *([] if self.cluster is not None else [NO_CLUSTER])]
 
     def data(self) -> dict[str, Any]:
-        """What the page `/forecast` says."""
+        """The content of the page `/forecast`."""
         return {
             "source": str(self.follower.source),
             **self.shadow.data(),
@@ -146,7 +146,7 @@ class ShadowProgram:
 
 
 async def _pause(time_s: float, stop: asyncio.Event) -> None:
-    """So long, or until it is to stop."""
+    """Waits for this long, or until asked to stop."""
     with suppress(TimeoutError):
         async with asyncio.timeout(time_s):
             await stop.wait()
@@ -160,19 +160,19 @@ ACCURACY: Final = {
     "measured": "windtunnel_shadow_measured_forecasts",
 }
 TOTALS: Final = {
-    "step_scale": "How long steps take, over what the scenario says.",
+    "step_scale": "Measured step time relative to the scenario's.",
     "tick_cpu_s": "CPU time of the last tick.",
     "restarts": "Restarts of the gateway that were noticed.",
     "bad_lines": "Lines that could not be read.",
-    "late_records": "Records that came too late to count.",
-    "gaps": "Times without records, between records that came much more often.",
+    "late_records": "Records that arrived too late to count.",
+    "gaps": "Gaps in the records much longer than the usual time between them.",
     "lost_requests": "Requests whose end is missing in the records.",
-    "saturated": "1: the twin is saturated, and only arrivals can be told.",
-    "in_flight": "Requests that are being answered.",
-    "replicas": "The most replicas that the twin's autoscaler asks for.",
-    "replicas_now": "Replicas that it asks for at present.",
-    "machines": "The most machines that the twin's fleet has.",
-    "attained": "SLO attainment that is forecast.",
+    "saturated": "1 if the twin is saturated, so that only arrivals can be forecast.",
+    "in_flight": "Requests in flight.",
+    "replicas": "Most replicas that the twin's autoscaler requests.",
+    "replicas_now": "Replicas that it requests at present.",
+    "machines": "Most machines of the twin's fleet.",
+    "attained": "Forecast SLO attainment.",
     "attained_lately": "SLO attainment of the recent traffic, as the twin serves it.",
     "cost": "Dollars up to the horizon.",
     "cost_lately": "Dollars of the recent traffic, as the twin serves it.",
@@ -180,7 +180,7 @@ TOTALS: Final = {
 
 
 class _Figures:
-    """The figures of a shadow as Prometheus collects them."""
+    """The figures of a shadow for Prometheus."""
 
     def __init__(self, program: ShadowProgram) -> None:
         self._program: Final = program
@@ -191,17 +191,17 @@ class _Figures:
         data = self._program.data()
         labels = ["stretch", "figure"]
         for end, suffix in ENDS.items():
-            says = "What is forecast of the requests that arrive within the stretch."
+            says = "Forecast for the requests that arrive within the stretch."
             yield _by_stretch(Gauge(FORECAST + suffix, says, labels=labels), data["forecast"], end)
         for key, name in ACCURACY.items():
-            says = "How right earlier forecasts were."
+            says = "Accuracy of earlier forecasts."
             yield _by_stretch(Gauge(name, says, labels=labels), data["accuracy"], key)
         for key, says in TOTALS.items():
             if data[key] is not None:
                 yield Gauge(f"windtunnel_shadow_{key.removesuffix('_s')}", says, value=data[key])
         yield Gauge(
             "windtunnel_shadow_says",
-            "1: the twin is saturated, drifts, or has too little traffic.",
+            "1 if the twin is saturated, drifts, or has too little traffic.",
             value=float(bool(data["says"])),
         )
         for key in OF_THE_RUN:
@@ -218,7 +218,7 @@ class _Figures:
         for name, one in data["regret"].items():
             gauge.add_metric([name], one["ratio"])
         yield gauge
-        says = "The share of decisions that would have been other ones."
+        says = "Share of decisions that would have been different."
         gauge = Gauge("windtunnel_shadow_other_decisions", says, labels=["name", "kind"])
         for name, one in data["others"].items():
             for kind, count in one["decisions"].items():
@@ -227,7 +227,7 @@ class _Figures:
 
 
 def _present(cluster: dict[str, Any] | None) -> Iterator[Any]:
-    """What there is in the cluster, as far as it is known."""
+    """The current state of the cluster, as far as it is known."""
     from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
 
     if cluster is None:
@@ -235,7 +235,7 @@ def _present(cluster: dict[str, Any] | None) -> Iterator[Any]:
     found = {"replicas": cluster["replicas"], "machines": cluster["machines"] or {}}
     found |= {kind: {"": cluster[kind] or {}} for kind in ("pods", "gangs")}
     for kind, by_name in found.items():
-        says = "As the cluster has them: all that there are or should be, and those that are ready."
+        says = "State of the cluster: how many exist or should exist, and how many are ready."
         gauge = Gauge(f"windtunnel_shadow_present_{kind}", says, labels=["name", "state"])
         for name, counts in by_name.items():
             for state, count in counts.items():

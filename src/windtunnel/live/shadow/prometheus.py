@@ -1,8 +1,10 @@
-"""Traffic as a Prometheus server alone shows it: counts and histograms of vLLM, no single requests.
+"""Traffic reconstructed from a Prometheus server: vLLM's counters and histograms, no single
+requests.
 
-Every half minute as many requests are made up as have ended in it. Their lengths and times are
-drawn from the histograms of that time and scaled to their means, so that figures of a stretch, step
-times and the load of the twin are about right. What belongs together in one request is not known.
+For every half minute, as many requests are generated as have ended in it. Their lengths and times
+are drawn from the histograms of that time and scaled to their means, so that the figures of an
+interval, step times and the twin's load are about right. Correlations within one request are
+unknown.
 """
 
 import asyncio
@@ -19,9 +21,9 @@ from windtunnel.workload.traces.record import TraceRequest
 
 STEP_S: Final = 30.0
 RATE_S: Final = 60.0
-"""Counters are compared over this: servers are scraped twice in it, or more often."""
+"""The range of rates: servers are scraped at least twice in it."""
 DELAY_S: Final = 15.0
-"""What was scraped lately may not be there yet."""
+"""The latest scrapes may not be available yet."""
 ASK_S: Final = 10.0
 ALL_S: Final = 30.0
 MOST_PER_STEP: Final = 100_000
@@ -45,17 +47,17 @@ UNKNOWN: Final = (
 
 
 class _Histogram(NamedTuple):
-    """What was observed in a step."""
+    """The observations of one step."""
 
     observed: float
     total: float
     bounds: list[float]
-    """Upper ones, finite, rising."""
+    """Upper bounds: finite and increasing."""
     below: list[float]
-    """Observations up to each."""
+    """Observations up to each bound."""
 
     def drawn(self, count: int, stream: Stream) -> list[float]:
-        """So many values, one of each part of the distribution, in random order."""
+        """Draws `count` values, one from each equal part of the distribution, in random order."""
         values = [self._at((number + 0.5) / count) for number in range(count)]
         mean = math.fsum(values) / count
         if mean > 0.0 and self.observed > 0.0 and self.total > 0.0:
@@ -64,7 +66,7 @@ class _Histogram(NamedTuple):
         return [value for _, value in sorted((stream.uniform(), value) for value in values)]
 
     def _at(self, share: float) -> float:
-        """The value below which this share is, evenly spread within a bucket."""
+        """The value below which this share lies, spread evenly within a bucket."""
         wanted = share * self.observed
         low, under = 0.0, 0.0
         for bound, below in zip(self.bounds, self.below, strict=True):
@@ -75,7 +77,7 @@ class _Histogram(NamedTuple):
 
 
 class PrometheusTraffic:
-    """Keeps a window of traffic in step with what a Prometheus server knows of vLLM servers."""
+    """Keeps a window of traffic in step with a Prometheus server's metrics of vLLM servers."""
 
     def __init__(self, window: TrafficWindow, server: PrometheusServer, selector: str = "") -> None:
         self.window: Final = window
@@ -95,11 +97,11 @@ class PrometheusTraffic:
         return list(UNKNOWN)
 
     def look(self) -> None:
-        """Asks for the steps since the last look."""
+        """Queries the steps since the last call."""
         self.look_at(unix_s())
 
     def look_at(self, now_s: float) -> None:
-        """The same at a time; where Prometheus does not answer, `says` has why."""
+        """The same, at a given time; if Prometheus does not answer, `says` holds the reason."""
         end_s = (now_s - DELAY_S) // STEP_S * STEP_S
         if self._until_s is not None and end_s < self._until_s - RATE_S:
             self.window.restart()  # the clock was set back
@@ -140,7 +142,7 @@ class PrometheusTraffic:
     async def _histograms(
         self, sources: MetricSources, metric: str, steps: int, end_s: float
     ) -> dict[float, _Histogram]:
-        """By the end of a step: what was observed in it."""
+        """The observations of each step, by the step's end."""
         answers = {}
         for part, by in (("bucket", " by (le)"), ("sum", ""), ("count", "")):
             counted = f"rate({metric}_{part}{{{self._selector}}}[{RATE_S:g}s])"
@@ -170,7 +172,7 @@ class PrometheusTraffic:
         return values[0] if values else None
 
     def _make(self, seen: dict[str, _Histogram | None], end_s: float) -> None:
-        """The requests that ended in a step."""
+        """Generates the requests that ended in a step."""
         counted = seen[OUTPUT]
         if counted is None:
             return
@@ -204,7 +206,8 @@ class PrometheusTraffic:
         self._mean_prompt = max(1, round(math.fsum(drawn[PROMPT]) / count))
 
     def _put_in_flight(self, count: int, now_s: float) -> None:
-        """As many as servers say, that have arrived in the time that one takes."""
+        """Generates as many requests in flight as the servers report, with arrivals spread over the
+        mean duration."""
         self.window.replace_in_flight(
             TraceRequest(
                 arrived_s=now_s - self._mean_e2e_s * (number + 0.5) / count,
@@ -217,7 +220,7 @@ class PrometheusTraffic:
 
 
 def _bound(text: str) -> float | None:
-    """The upper end of a bucket; None for the last one, which has none."""
+    """The upper bound of a bucket; None for the last one, which has none."""
     try:
         value = float(text)
     except ValueError:
