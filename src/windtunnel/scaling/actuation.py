@@ -1,4 +1,4 @@
-"""Actuation: when an autoscaler looks, what it orders, and which orders come too late.
+"""Actuation: when an autoscaler ticks, what it orders, and which orders arrive too late.
 
 `ScalingLoop` is a state machine without a clock. A driver asks it when the next tick is due, hands
 it snapshots when they arrive, sends the orders that it returns, and reports when an order has
@@ -6,10 +6,11 @@ reached the cluster:
 
     at next_tick_s:   snapshot = observe(); loop.tick(now_s); arrives_s = loop.arrival_s(now_s)
     at arrives_s:     issued = loop.decide(snapshot, now_s); send(issued.order)
-    when it is there: for outcome in loop.arrived(order, sizes): resize(outcome)
+    when it arrives:  for outcome in loop.arrived(order, sizes): resize(outcome)
 
-Orders take their time, and a later one may be quicker. Each has a number; for every pool the number
-of the latest one carried out is kept, and an earlier one that comes after it is superseded.
+Orders take time to arrive, and a later one may overtake an earlier one. Orders are numbered, and
+the number of the latest one carried out is kept for each pool; an earlier order that arrives after
+it is superseded.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,7 +48,7 @@ class ScalingOrder:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What came of a snapshot: a decision for every pool, and the order to send; None: no order."""
+    """The result of a snapshot: a decision per pool, and the order to send; None: no order."""
 
     decisions: list[IssuedDecision]
     order: ScalingOrder | None
@@ -55,24 +56,25 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class OrderOutcome:
-    """What becomes of one decision of an order that has reached the cluster."""
+    """The outcome of one decision of an order that has reached the cluster."""
 
     issued: IssuedDecision
     current: int
-    """The size that was last asked for."""
+    """The size last requested."""
     superseded: bool
-    """A later order was quicker: nothing is to be done."""
+    """A later order arrived first, so this one has no effect."""
 
     @property
     def change(self) -> int:
-        """Replicas to add, or to take away; 0 also where an earlier order asked for the same."""
+        """Replicas to add, or to remove if negative; 0 also where an earlier order asked for the
+        same size."""
         return 0 if self.superseded else self.issued.decision.target - self.current
 
 
 class ScalingLoop:
     """The loop of one autoscaler: ticks, decisions, orders in flight.
 
-    `build` makes a scaler that remembers nothing: at the beginning, and when it is restarted.
+    `build` makes a scaler with empty memory, initially and after every stop.
     """
 
     def __init__(self, build: Callable[[], Ticking], timing: ScalerTiming) -> None:
@@ -92,17 +94,17 @@ class ScalingLoop:
         self._stops = 0  # how often it was stopped and not started again
 
     def tick(self, now_s: float) -> float:
-        """A tick is due, and a snapshot is taken; returns when the next one is due."""
+        """Starts a tick, for which a snapshot is taken; returns when the next tick is due."""
         self.ticks += 1
         self.next_tick_s = now_s + self._interval_s
         return self.next_tick_s
 
     def arrival_s(self, taken_s: float, lag_s: float = 0.0) -> float | None:
-        """When a snapshot reaches the scaler; None: it is stopped."""
+        """When a snapshot reaches the scaler; None: the scaler is stopped."""
         return None if self._stops else taken_s + self._scrape_delay_s + lag_s
 
     def decide(self, snapshot: Snapshot, now_s: float) -> Issued | None:
-        """The decisions on a snapshot that has arrived; None: the scaler is stopped."""
+        """Decides on a snapshot that has arrived; None: the scaler is stopped."""
         if self._stops:
             return None
         self._clock_s = max(self._clock_s, now_s)
@@ -121,7 +123,8 @@ class ScalingLoop:
         return Issued(issued, ScalingOrder(self._ordered, changing))
 
     def arrived(self, order: ScalingOrder, sizes: Mapping[str, int]) -> list[OrderOutcome]:
-        """An order has reached the cluster, whose pools have been asked to be of these sizes."""
+        """Takes an order that has reached the cluster; `sizes` are the sizes last requested of its
+        pools."""
         self.in_flight -= 1
         outcomes = []
         for issued in order.decisions:
@@ -139,16 +142,17 @@ class ScalingLoop:
         return self._stops > 0
 
     def stop(self) -> None:
-        """The scaler stops, and forgets all that it knew; what it has ordered is carried out."""
+        """Stops the scaler, which loses its memory; orders already given are still carried out."""
         self._stops += 1
         self._scaler = self._build()
 
     def start(self) -> None:
-        """It runs again, from its next tick on."""
+        """Starts the scaler again, from its next tick on."""
         self._stops -= 1
 
     def state(self) -> dict[str, object]:
-        """What a restart must not lose, as plain data: memory, ids, and which orders are late."""
+        """State to keep across a restart, as plain data: memory, ids, and the latest order of each
+        pool."""
         return {
             "scaler": self._scaler.state() if isinstance(self._scaler, Scaler) else {},
             "decided": self._decided,
@@ -158,7 +162,7 @@ class ScalingLoop:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave; orders that were in flight then may still arrive."""
+        """Restores a `state`; orders that were in flight at that time may still arrive."""
         try:
             self._decided, self._ordered = int(state["decided"]), int(state["ordered"])
             self._carried_out = {name: int(at) for name, at in state["carried_out"].items()}

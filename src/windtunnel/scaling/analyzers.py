@@ -1,8 +1,8 @@
-"""What analyzers see and answer: groups of variants, and findings about what each group needs.
+"""Input and output of analyzers: groups of variants, and findings about what each group needs.
 
-Collect -> Analyze -> Optimize -> Stabilise -> Actuate. A policy is an analyzer or several, an
+Collect -> Analyze -> Optimize -> Stabilise -> Actuate. A policy has one or more analyzers, an
 optimizer (`optimizers.py`), and a chain of limiters (`limiters.py`); `policy.py` runs them,
-`scaler.py` runs policies, and `actuation.py` carries out what they decide.
+`scaler.py` runs policies, and `actuation.py` carries out their decisions.
 """
 
 import copy
@@ -15,11 +15,10 @@ from windtunnel.scaling.snapshot import Model, Variant
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PolicyPart:
-    """A part of a policy, and its memory: plain JSON data, so that it survives a restart.
+    """A part of a policy, with memory that is plain JSON data, so that it survives a restart.
 
-    What a part remembers is in the dicts that `remember` gives it, as a rule by the key of a group.
-    `restore` takes what fits and leaves the rest, so that memory also survives a policy that was
-    edited.
+    A part keeps its memory in the dicts that `remember` returns, usually by the key of a group.
+    `restore` takes what fits and ignores the rest, so memory also survives an edit of the policy.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,7 +26,7 @@ class PolicyPart:
         self._memory: Final[dict[str, dict[str, Any]]] = {}
 
     def remember(self, what: str, kept: dict[str, Any] | None = None) -> dict[str, Any]:
-        """A dict of plain data that is part of the memory from now on; `kept`: this one."""
+        """Adds a dict of plain data (`kept`, if given) to the memory and returns it."""
         self._memory[what] = {} if kept is None else kept
         return self._memory[what]
 
@@ -35,7 +34,7 @@ class PolicyPart:
         return {what: copy.deepcopy(kept) for what, kept in self._memory.items() if kept}
 
     def restore(self, state: dict[str, object]) -> None:
-        """Takes back what `state` gave."""
+        """Restores a `state`."""
         for what, kept in self._memory.items():
             saved = state.get(what)
             if isinstance(saved, dict):
@@ -43,7 +42,7 @@ class PolicyPart:
 
 
 class Group:
-    """Variants of a model that are decided together: those of a role, or one alone."""
+    """Variants of a model that are decided together: all those of a role, or a single one."""
 
     def __init__(self, model: Model, role: str, variants: list[Variant], key: str) -> None:
         assert variants
@@ -69,7 +68,7 @@ class Group:
         self.maximum: Final = maximum
 
     def work(self) -> int:
-        """Requests that it must serve: in its replicas, on their way there, and at the gateway."""
+        """Requests to serve: in its replicas, on their way to them, and at the gateway."""
         work = self.model.queued
         for variant in self.variants:
             for replica in variant.replicas:
@@ -77,7 +76,7 @@ class Group:
         return work
 
     def may_have_work(self) -> bool:
-        """Whether it has requests, or replicas that did not answer and may have some."""
+        """Whether it has requests, or replicas that did not answer and so may have some."""
         return self.work() > 0 or (self.missing > 0 and self.current > 0)
 
     def counts(self) -> list[int]:
@@ -85,7 +84,7 @@ class Group:
 
 
 def groups_by_role(model: Model, variants: list[Variant]) -> list[Group]:
-    """Of these variants, those of each role together."""
+    """Groups these variants by role."""
     by_role: dict[str, list[Variant]] = {}
     for variant in variants:
         of_role = by_role.get(variant.role)
@@ -99,11 +98,11 @@ def groups_by_role(model: Model, variants: list[Variant]) -> list[Group]:
 
 
 class Finding:
-    """What an analyzer has to say of a group: how much is asked of it, and how much it can do.
+    """An analyzer's assessment of a group: the demand on it, and its capacity.
 
-    In a unit of the analyzer's own (tokens, requests per second, replicas). Either `required` is
-    above 0 (so much more capacity is wanted) or `spare` (so much could go), or none of the two. One
-    that is not known holds the group where it is: missing data is never taken for zero.
+    The unit is the analyzer's own (tokens, requests per second, replicas). At most one of
+    `required` (capacity to add) and `spare` (capacity that could be removed) is above 0. A finding
+    that is not `known` leaves the group as it is: missing data never counts as zero.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class Finding:
 
 
 def unknown(group: Group, sentence: str, evidence: dict[str, float] | None = None) -> Finding:
-    """Nothing can be said; the group stays as it is."""
+    """A finding without data, which leaves the group as it is."""
     return Finding(
         demand=0.0,
         supply=float(group.ready),
@@ -145,7 +144,7 @@ def unknown(group: Group, sentence: str, evidence: dict[str, float] | None = Non
 def replicas_wanted(
     group: Group, wanted: int, evidence: dict[str, float], sentence: str
 ) -> Finding:
-    """The finding of a recommender, which answers a number of replicas itself (HPA and its kin)."""
+    """The finding of an analyzer that computes a number of replicas itself, as HPA does."""
     more = wanted - group.current
     return Finding(
         demand=float(wanted),
@@ -160,10 +159,11 @@ def replicas_wanted(
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Analyzer(PolicyPart):
-    """Says of each group what it needs."""
+    """Assesses what each group needs."""
 
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
-        """One finding a group; override it where the roles of a model need each other."""
+        """Returns one finding per group; override it where the roles of a model depend on each
+        other."""
         return [self.analyze_group(group, now_s) for group in groups]
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:

@@ -1,4 +1,4 @@
-"""The policies that a scenario may choose, and the scaler that its section asks for."""
+"""The policies that a scenario may choose, and the scaler built from its `scaling` section."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -52,11 +52,11 @@ POLICIES: tuple[type[PolicySettings], ...] = (
     DynamoSettings,
     ForesightSettings,
 )
-"""What `scaling.policy` chooses from, by the word in each class."""
+"""The policies to choose from with `scaling.policy`; each class has the word that selects it."""
 
 
 def word_of(policy: type[PolicySettings]) -> str:
-    """The word that chooses a policy."""
+    """The word that selects a policy."""
     word: str = get_args(policy.model_fields["policy"].annotation)[0]
     return word
 
@@ -77,21 +77,22 @@ else:
 
 
 class ScalingSetup(msgspec.Struct, frozen=True):
-    """What the `scaling` section of a scenario comes to beside its pools and its manifests."""
+    """The `scaling` section of a scenario, resolved with its pools and its manifests."""
 
     timing: ScalerTiming
-    """The section; its interval is that of the manifests where it has none of its own."""
+    """The section; without an interval of its own it has that of the manifests."""
     policies: tuple[Assignment, ...]
-    """One without a source scales all pools; what none of several scales stays as it is."""
+    """A single policy without a source scales all pools; otherwise, pools without a policy keep
+    their size."""
     bounds: dict[str, PoolBounds]
-    """By pool, for every pool."""
+    """By pool; every pool has an entry."""
     accelerators: dict[str, int] | None = None
-    """How many of a kind there are for all pools; a kind that is left out is without end."""
+    """Accelerators for all pools, by kind; a kind that is not listed is unlimited."""
     remarks: tuple[str, ...] = ()
-    """What was written and is not used."""
+    """Notes about what was written but is not used."""
 
     def notes(self) -> list[str]:
-        """What is allowed and may surprise, to be said once of a run."""
+        """Notes about what is allowed but may surprise, shown once per run."""
         notes = list(self.remarks)
         for source, policy in self.policies:
             key, window_s = policy.window_down()
@@ -104,7 +105,7 @@ class ScalingSetup(msgspec.Struct, frozen=True):
 
 
 def setup_of(section: ScalingSection, pools: Sequence[ScaledPool], folder: Path) -> ScalingSetup:
-    """The setup of a section without faults; manifests are looked for in `folder`."""
+    """Resolves a section without faults; manifests are read from `folder`."""
     if isinstance(section, PolicySettings):
         bounds = {pool.name: section.bounds_of(pool.name) for pool in pools}
         accelerators = section.accelerators or None
@@ -125,7 +126,7 @@ def setup_of(section: ScalingSection, pools: Sequence[ScaledPool], folder: Path)
 
 
 def build_scaler(setup: ScalingSetup, models: Sequence[str]) -> Scaler:
-    """A scaler before its first tick, with one policy that all models share."""
+    """Builds a scaler before its first tick, with one policy shared by all models."""
     return Scaler(dict.fromkeys(models, _policy(setup)), setup.timing.oldest_s)
 
 

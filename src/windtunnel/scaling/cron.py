@@ -1,6 +1,6 @@
-"""Cron schedules: when one is on, from the times at which it starts and ends.
+"""Cron schedules: whether one is active, from its start and end expressions.
 
-A run begins at a date and time that is given; nothing here reads a clock.
+The date and time at which a run begins are given; nothing here reads a clock.
 """
 
 from datetime import UTC, date, datetime, timedelta, tzinfo
@@ -28,7 +28,7 @@ FREQUENT: Final = {
 }
 FIRST: Final = date(2020, 1, 1)
 MOST_DAYS: Final = 366 * 8 + 1
-"""Days within which every date occurs, 29 February too."""
+"""Days within which every date occurs, including 29 February."""
 
 
 class CronTimes:
@@ -50,7 +50,7 @@ class CronTimes:
             raise InputError(f"{text!r} is a day that never comes", allowed=ALLOWED)
 
     def next_after(self, at: datetime) -> datetime:
-        """The first of its times after one."""
+        """The first matching time after `at`."""
         first = at.astimezone(self._zone).date()
         for day in (first + timedelta(days=ahead) for ahead in range(MOST_DAYS)):
             if self._has(day) and (found := self._first_of(day, at)) is not None:
@@ -58,7 +58,8 @@ class CronTimes:
         raise AssertionError("every date comes within eight years")
 
     def _first_of(self, day: date, after: datetime) -> datetime | None:
-        """Where clocks change, a wall time may come twice, or not at all."""
+        """The first matching time of a day, in UTC. On a clock change, a wall time may occur twice
+        or not at all."""
         midnights = [datetime(d.year, d.month, d.day, tzinfo=self._zone)
                      for d in (day, day + timedelta(days=1))]  # fmt: skip
         changes = midnights[0].utcoffset() != midnights[1].utcoffset()
@@ -78,7 +79,8 @@ class CronTimes:
         return found if same else None
 
     def _has(self, day: date) -> bool:
-        """Either kind of day is enough where both are given."""
+        """Whether a day matches; where both a day of the month and a weekday are given, either is
+        enough."""
         if day.month not in self._months:
             return False
         by_date, by_weekday = day.day in self._days, day.isoweekday() % 7 in self._weekdays
@@ -88,7 +90,7 @@ class CronTimes:
 
 
 def _values(word: str, name: str, low: int, high: int, text: str) -> set[int]:
-    """The numbers that a field stands for, such as `1-5`, `*/15` or `mon,fri`."""
+    """The numbers that a field matches, such as `1-5`, `*/15` or `mon,fri`."""
     names = {"month": MONTHS, "day of week": WEEKDAYS}.get(name, [])
     found: set[int] = set()
     for part in word.split(","):
@@ -123,7 +125,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def begin_of(text: str) -> datetime:
-    """A date and time at which a run begins; without an offset it is UTC."""
+    """Parses the date and time at which a run begins; UTC if it has no offset."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -133,7 +135,7 @@ def begin_of(text: str) -> datetime:
 
 
 class CronSchedule:
-    """On from its start to its end, again and again."""
+    """A schedule that is active from each start to the next end."""
 
     def __init__(self, start: str, end: str, timezone: str, begins: datetime) -> None:
         zone = zone_of(timezone)
@@ -144,7 +146,7 @@ class CronSchedule:
         self._known_from_s = self._known_until_s = 0.0
 
     def is_on(self, now_s: float) -> bool:
-        """Whether its next end comes before its next start."""
+        """Whether it is active: its next end comes before its next start."""
         if not self._known_from_s <= now_s < self._known_until_s:
             now = self._begins + timedelta(seconds=now_s)
             start, end = self._start.next_after(now), self._end.next_after(now)

@@ -1,4 +1,4 @@
-"""What an autoscaler answers: how many replicas of each variant, and how it came to that."""
+"""Decisions of an autoscaler: how many replicas each variant should have, and why."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ class Limit:
 
 
 class Decision:
-    """The size that a variant should have. One that changes nothing says why not."""
+    """The size that a variant should have, and the reason, also when nothing changes."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Decision:
         return self.target != self.current
 
     def as_data(self) -> dict[str, Plain]:
-        """Its numbers as plain data, for events."""
+        """Returns its numbers as plain data, for events."""
         limits: list[Plain] = [limit.as_data() for limit in self.limits]
         return {
             "current": self.current,
@@ -67,7 +67,7 @@ class Decision:
 
 
 def hold(model: str, variant: Variant, reason: str) -> Decision:
-    """A variant stays as it is."""
+    """Decides that a variant stays as it is."""
     return Decision(
         model,
         variant.name,

@@ -1,9 +1,9 @@
-"""Formulas over metrics, as KEDA's `scalingModifiers` have them: the arithmetic of `expr`.
+"""Formulas over metrics, as in KEDA's `scalingModifiers`: the arithmetic of `expr`.
 
 Numbers, names, `+ - * / % ** ^`, comparisons, `&& || !` (and, or, not), `a ? b : c`, `a ?? b`,
 lists, min, max, sum, mean, abs, ceil, floor, round, int, float, and count, any, all and none of a
 list with a condition such as `{# > 1}`. As in `expr`, `&&` and `||` stop at the first operand that
-settles them, and a division by zero is infinite.
+decides the result, and division by zero yields infinity.
 """
 
 import math
@@ -19,9 +19,9 @@ Part: TypeAlias = Callable[[Names], Any]
 
 DEEPEST: Final = 32
 LONGEST: Final = 200
-"""Names, numbers and signs of one formula."""
+"""Maximum tokens (names, numbers and operators) of a formula."""
 LONGEST_SHOWN: Final = 120
-"""Characters of a formula in a sentence about it."""
+"""Maximum characters of a formula quoted in a message."""
 ITEM: Final = "#"
 ALLOWED: Final = "such as (trigger_one + trigger_two) / 2, of the names of triggers"
 _TOKEN: Final = re.compile(
@@ -30,7 +30,7 @@ _TOKEN: Final = re.compile(
 
 
 def _divide(a: Any, b: Any) -> Any:
-    """As floating-point numbers are divided."""
+    """Divides as floating-point arithmetic does, also by zero."""
     if b:
         return a / b
     return math.copysign(math.inf, a) * math.copysign(1.0, b) if a else math.nan
@@ -63,7 +63,8 @@ _LEVELS: Final[tuple[dict[str, Callable[[Any, Any], Any] | None], ...]] = (
     {"+": operator.add, "-": operator.sub},
     {"*": operator.mul, "/": _divide, "%": math.fmod},
 )
-"""By precedence; None: the right operand is computed only where the left one does not settle it."""
+"""Operators by precedence; None: the right operand is evaluated only if the left one does not
+decide the result."""
 _OF_LISTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
     "min": min,
     "max": max,
@@ -88,7 +89,7 @@ FUNCTIONS: Final = (*_OF_LISTS, *_OF_NUMBERS, *_WITH_CONDITION)
 
 
 class Formula:
-    """A formula that was read; `names` are those that it uses."""
+    """A parsed formula; `names` are the names that it uses."""
 
     def __init__(self, text: str) -> None:
         self.text: Final = text
@@ -106,7 +107,7 @@ class Formula:
             raise self._wrong("it is true or false, not a number")
 
     def value(self, names: Names) -> float:
-        """Its number; NaN where it has no finite one, as after a division by zero."""
+        """Evaluates the formula; NaN if the result is not finite, as after a division by zero."""
         try:
             found = self._whole(names)
             if isinstance(found, bool):
@@ -262,5 +263,5 @@ def _list(parts: list[Part]) -> Part:
 
 
 def _flat(values: list[Any]) -> list[Any]:
-    """Arguments one by one, or as a list."""
+    """The arguments, given one by one or as a list."""
     return [one for value in values for one in (value if isinstance(value, list) else [value])]

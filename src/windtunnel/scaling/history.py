@@ -1,12 +1,12 @@
-"""Numbers of the last seconds by key: what parts of policies remember, and their means."""
+"""Recent numbers by key, kept in the memory of policy parts, and their means."""
 
 from typing import Any, Final
 
 
 class History:
-    """Numbers with the time of each, as far back as the window reaches.
+    """Timestamped numbers by key, as far back as the window reaches.
 
-    They are kept in a dict of plain data that its owner remembers, in the order of their times.
+    They are kept in time order in a dict of plain data that belongs to the caller's memory.
     """
 
     def __init__(self, window_s: float, kept: dict[str, Any]) -> None:
@@ -17,7 +17,7 @@ class History:
         return key in self._kept
 
     def add(self, key: str, now_s: float, number: float) -> None:
-        """Also drops what is older than the window, whose start does not belong to it."""
+        """Adds a number and drops those at or before the start of the window."""
         oldest_s = now_s - self._window_s
         kept = self._kept.setdefault(key, [])
         gone = 0
@@ -27,14 +27,14 @@ class History:
         kept.append([now_s, number])
 
     def since(self, key: str, start_s: float) -> list[int]:
-        """The numbers after this time, the oldest first."""
+        """The numbers after this time, oldest first."""
         return [int(number) for at_s, number in self._kept.get(key, []) if at_s > start_s]
 
     def mean(self, key: str, start_s: float, kept: float = 1.0) -> float:
-        """Of the numbers after this time, or else the latest; 0 where there is none.
+        """The mean of the numbers after this time, else the latest number; 0 where there is none.
 
-        While less than a window has been seen, the mean is over that part. `kept` is what a number
-        weighs a second later.
+        Until a whole window has passed, the mean is over the part seen so far. `kept` is the weight
+        of a number one second later.
         """
         total = 0.0
         weight = 0.0

@@ -1,7 +1,7 @@
-"""Limiters: the pure steps from a recommendation to a decision.
+"""Limiters: the steps from a recommendation to a decision.
 
-A limiter only looks; it learns in `record`, after the decision. So a chain can be run again without
-one of them, and an explanation says what would have been decided then.
+`limit` has no side effects; a limiter learns only in `record`, after the decision. A chain can thus
+be run again without one of its limiters, to explain what would have been decided then.
 """
 
 import math
@@ -15,7 +15,7 @@ from windtunnel.scaling.optimizers import Allocation
 
 
 class LimitContext:
-    """What limiters of a model may look at."""
+    """The input of a model's limiters."""
 
     def __init__(
         self,
@@ -34,14 +34,16 @@ class LimitContext:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Limiter(PolicyPart):
-    """Lowers or raises the totals of a model's groups; with a `pool`, of those that it leads."""
+    """Lowers or raises the totals of a model's groups; with a `pool`, only of groups led by that
+    pool."""
 
     def __init__(self, name: str, pool: str = "") -> None:
         super().__init__(f"{name} of {pool}" if pool else name)
         self._pool: Final = pool
 
     def limit(self, totals: list[int], context: LimitContext) -> list[int]:
-        """New totals, in the order of the groups; override it where groups depend on each other."""
+        """Returns new totals, in the order of the groups; override it where groups depend on each
+        other."""
         limited = []
         for number, total in enumerate(totals):
             if self._skips(number, context):
@@ -54,11 +56,11 @@ class Limiter(PolicyPart):
         raise NotImplementedError
 
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
-        """A sentence about a group that it changed."""
+        """A sentence that explains a change to a group."""
         raise NotImplementedError
 
     def record(self, recommended: list[int], decided: list[int], context: LimitContext) -> None:
-        """Learns what was recommended before any limit, and what came of it."""
+        """Learns from the recommendation before any limit and from the final decision."""
         for number in range(len(recommended)):
             if not self._skips(number, context):
                 self.record_group(recommended[number], decided[number], number, context)
@@ -66,18 +68,18 @@ class Limiter(PolicyPart):
     def record_group(
         self, recommended: int, decided: int, number: int, context: LimitContext
     ) -> None:
-        """As `record`, for a group that was not held."""
+        """As `record`, for one group with data."""
 
     @final
     def _skips(self, number: int, context: LimitContext) -> bool:
-        """Whether it has nothing to do with a group: without data, or of another pool."""
+        """Whether it does not apply to a group: one without data, or of another pool."""
         if context.held[number]:
             return True
         return self._pool != "" and context.groups[number].variants[0].name != self._pool
 
 
 class AcceleratorLimiter(Limiter):
-    """No more than there are accelerators for, where the optimizer minds them."""
+    """Limits growth to the available accelerators, if the optimizer respects them."""
 
     def __init__(self) -> None:
         super().__init__("accelerators")
@@ -94,7 +96,7 @@ class AcceleratorLimiter(Limiter):
 
 
 class BoundsLimiter(Limiter):
-    """Within the smallest and the largest size, also of a group without data."""
+    """Keeps sizes between minimum and maximum, also of groups without data."""
 
     def __init__(self) -> None:
         super().__init__("bounds")
@@ -113,7 +115,8 @@ class BoundsLimiter(Limiter):
 
 
 class WorkLimiter(Limiter):
-    """One replica at least where there is work: the last stays, and a queue wakes the first."""
+    """Keeps at least one replica while there is work: the last one stays, and queued requests start
+    the first."""
 
     def __init__(self) -> None:
         super().__init__("work")
@@ -137,10 +140,10 @@ class WorkLimiter(Limiter):
 
 
 class SustainedLimiter(Limiter):
-    """A direction must be recommended for a whole window before it is taken.
+    """A direction must be recommended for a whole window before it is followed.
 
-    The clock of a direction starts when it is first recommended, and anew when it is lost or was
-    taken. A window of 0 acts at once.
+    The window of a direction starts when it is first recommended, and again after a break or a
+    change of size. A window of 0 takes effect at once.
     """
 
     def __init__(self, up_s: float, down_s: float) -> None:
@@ -186,9 +189,9 @@ class SustainedLimiter(Limiter):
 
 
 class RateLimiter(Limiter):
-    """Maximum replicas added, and removed, within a period; None: any number.
+    """Maximum replicas added, and removed, within a period; None: no limit.
 
-    Counted from the smallest (largest) size that was decided within the period.
+    Counted from the smallest (largest) size within the period.
     """
 
     def __init__(self, up: int | None, down: int | None, period_s: float) -> None:
@@ -224,7 +227,7 @@ class RateLimiter(Limiter):
 
 
 class ZeroAfterLimiter(Limiter):
-    """To zero only when nothing arrived and nothing was there for so long."""
+    """Scales to zero only after this long without arrivals and without work."""
 
     def __init__(self, idle_s: float) -> None:
         super().__init__("zero after")
@@ -260,9 +263,9 @@ def _is_busy(number: int, context: LimitContext) -> bool:
 
 
 class MatchedRolesLimiter(Limiter):
-    """Roles grow in the same proportion: where one cannot get all it asks for, none does.
+    """Roles grow in proportion: if one gets only part of what it asks for, so do the others.
 
-    A role that has no room at all does not hold the others back.
+    A role without any room does not hold the others back.
     """
 
     def __init__(self) -> None:
@@ -283,7 +286,7 @@ class MatchedRolesLimiter(Limiter):
         return f"Another role has no room for its part: {after} instead of {before}."
 
     def _share(self, totals: list[int], context: LimitContext) -> float:
-        """The smallest part of its wish that a role can have."""
+        """The smallest fraction of its requested growth that any role can have."""
         least = 1.0
         for number, total in enumerate(totals):
             group = context.groups[number]

@@ -1,8 +1,8 @@
-"""How well a fleet was scaled, by any policy: restlessness, shortage and waste.
+"""How well a fleet was scaled, for any policy: oscillation, under- and over-provisioning.
 
-What was needed is known only roughly, and the same for every policy: the fewest replicas whose KV
-caches (to 80%) or compute limits could hold what was in use and waiting, as the saturation analyzer
-counts it. From one look to the next it is taken to stay as it was.
+The need is estimated, in the same way for every policy: the fewest replicas whose KV caches (to
+80%) or compute limits could hold what was in use and waiting, as counted by the saturation
+analyzer. Between snapshots it is taken to be constant.
 """
 
 import math
@@ -16,7 +16,7 @@ AN_HOUR_S: Final = 3600.0
 
 
 class Restlessness:
-    """How often the size of a variant was changed, and how often in the other direction."""
+    """Counts how often the size of a variant changed, and how often the direction reversed."""
 
     def __init__(self) -> None:
         self.changes = 0
@@ -32,7 +32,7 @@ class Restlessness:
 
 
 class Measures:
-    """Looks at every snapshot and change of a run; `result` says what came of it."""
+    """Measures a run from its snapshots and changes; `result` has the figures."""
 
     def __init__(self, since_s: float = 0.0) -> None:
         self._saturation: Final = KvSaturationSettings(policy="saturation", up=1.0).analyzer()
@@ -45,7 +45,7 @@ class Measures:
         self.wasted_replica_seconds = 0.0
 
     def look(self, snapshot: Snapshot) -> None:
-        """What is needed from now on, and what there is."""
+        """Takes a snapshot: the need and the replicas from now on."""
         self.close(snapshot.taken_s)
         self._short = False
         self._wasted = 0
@@ -54,11 +54,11 @@ class Measures:
                 self._judge(group, snapshot.taken_s)
 
     def changed(self, variant: str, more: int) -> None:
-        """So many replicas more are asked for, or fewer."""
+        """Records that `more` replicas were requested, or fewer if negative."""
         self._restlessness.setdefault(variant, Restlessness()).changed(more)
 
     def close(self, now_s: float) -> None:
-        """Counts up to now."""
+        """Accumulates up to now."""
         span_s = now_s - self._last_s
         self.wasted_replica_seconds += self._wasted * span_s
         if self._short:
@@ -66,7 +66,7 @@ class Measures:
         self._last_s = now_s
 
     def result(self) -> dict[str, float]:
-        """Plain data, as of the last look or close."""
+        """The figures as of the last snapshot or `close`, as plain data."""
         changes = sum(seen.changes for seen in self._restlessness.values())
         lasted_s = self._last_s - self._since_s
         return {
@@ -87,7 +87,7 @@ class Measures:
 
 
 def needed(group: Group, finding: Finding) -> int:
-    """The fewest replicas that could hold the demand; one at least where there is work."""
+    """The fewest replicas that could hold the demand; at least one while there is work."""
     ready = 0
     capacity = 0.0
     for number, variant in enumerate(group.variants):

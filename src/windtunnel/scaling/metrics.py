@@ -1,7 +1,7 @@
 """The metrics that users name in autoscaling policies, and where a snapshot has them.
 
-A policy written for a cluster says `vllm:num_requests_waiting`; every name that people use for the
-same thing leads to the same number here.
+A policy written for a cluster says `vllm:num_requests_waiting`; every name in use for the same
+quantity maps to the same number here.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ PROMPT_RATE: Final = "prompt_rate"
 OUTPUT_RATE: Final = "output_rate"
 BATCH_PERCENT: Final = "batch_percent"
 EXTERNAL: Final = "external"
-"""The answer to a query that only a live Prometheus can give: see `Variant.external`."""
+"""The result of a query that only a live Prometheus can run: see `Variant.external`."""
 RATES: Final = (RATE, PROMPT_RATE, OUTPUT_RATE)
 PERCENTILES: Final = (TTFT_P90, TTFT_P95, TTFT_P99)
 TIMES: Final = (TTFT, TPOT, *PERCENTILES)
 OF_FLOW: Final = (*RATES, *PERCENTILES)
-"""What is counted at the gateway, and no replica is asked for."""
+"""Quantities counted at the gateway, for which no replica is scraped."""
 
 SUM: Final = "sum"
 MEAN: Final = "avg"
@@ -116,7 +116,7 @@ NAMES: Final[dict[str, list[str]]] = {
     OUTPUT_RATE: ["output_tokens_per_second", "avg_generation_throughput_toks_per_s"],
     BATCH_PERCENT: ["batch_utilization", "decode_batch_utilization"],
 }
-"""What is measured, and the names that people give it. A share is 0 to 1, a time in seconds."""
+"""The names in use for each quantity. Shares are from 0 to 1, times in seconds."""
 
 
 OF_REPLICA: Final[dict[str, Callable[[ReplicaView], float]]] = {
@@ -130,7 +130,7 @@ OF_REPLICA: Final[dict[str, Callable[[ReplicaView], float]]] = {
     TTFT: lambda replica: replica.ttft_s,
     TPOT: lambda replica: replica.tpot_s,
 }
-"""What a replica itself has of each."""
+"""How to get each quantity from a replica."""
 
 DRAWN: Final = (
     "num_requests_waiting",
@@ -146,12 +146,12 @@ DRAWN: Final = (
 
 
 def draw_targets(dice: Dice) -> dict[str, float]:
-    """Some metrics, and what each should be."""
+    """Draws some metrics with a target for each."""
     return {name: dice.span(0.02, 10.0) for name in dice.some(DRAWN)}
 
 
 class Metric:
-    """A number of a replica, and of a group as a whole."""
+    """A metric of a replica, and of a whole group."""
 
     def __init__(self, name: str, quantity: str) -> None:
         self.name: Final = name  # as the user wrote it
@@ -166,7 +166,7 @@ class Metric:
         return OF_REPLICA[self.quantity](replica)
 
     def of_replicas(self, group: Group) -> list[float]:
-        """One value for each replica; figures of the flow are shared out equally."""
+        """One value per replica; rates at the gateway are divided equally."""
         if self.quantity in OF_FLOW:
             return [self._of_flow(group) / self._among(group)] * group.ready
         return [
@@ -176,9 +176,9 @@ class Metric:
         ]
 
     def of_group(self, group: Group, aggregate: str = SUM) -> float:
-        """The sum over its replicas, with its part of the requests that wait at the gateway.
+        """The sum over its replicas, with its share of the requests queued at the gateway.
 
-        Or the mean of the replicas, or the largest value; 0 where there is none.
+        Or the mean or the maximum over the replicas; 0 without replicas.
         """
         if self.quantity in OF_FLOW:
             return self._of_flow(group)
@@ -201,22 +201,22 @@ class Metric:
         return ttft.p95_s if self.quantity == TTFT_P95 else ttft.p99_s
 
     def _among(self, group: Group) -> int:
-        """Among how many replicas the number of a flow is shared out."""
+        """The number of replicas among which a figure of the gateway is divided."""
         return max(1, group.ready) if self.quantity in RATES else 1
 
     @property
     def natural(self) -> str:
-        """How one number is made of it by default: times are means, the rest are sums."""
+        """The default aggregate: mean for times, sum for all else."""
         return MEAN if self.quantity in TIMES else SUM
 
     def missing(self, group: Group) -> int:
-        """How many replicas it is not known of."""
+        """The number of replicas without a value."""
         return 0 if self.quantity in (*OF_FLOW, QUEUED) else group.missing
 
     def is_known(self, group: Group) -> bool:
-        """Whether anything is: of one replica at least, where there are some.
+        """Whether a value is known: for at least one replica, if there are any.
 
-        Where requests are there and none has completed, nothing is known of how long they take.
+        While there are requests and none has completed, latencies are unknown.
         """
         flow = group.model.flow
         if self.quantity in PERCENTILES:
@@ -229,23 +229,24 @@ class Metric:
 
 
 def with_missing(total: float, missing: int, target: float, size: int) -> float:
-    """A total to which replicas that did not answer are added, as Kubernetes counts them.
+    """Adds replicas that did not answer to a total, as Kubernetes counts them.
 
-    They are idle where a pool of this size would grow, and at their target where it would shrink:
-    silence alone never changes a size.
+    They count as idle if a pool of this size would grow, and as at their target if it would shrink,
+    so missing data alone never changes a size.
     """
     enough = target * size
     return total if missing == 0 or total >= enough else min(total + missing * target, enough)
 
 
 PREFIXES: Final = ("vllm_", "kthena:", "kthena_")
-"""Before any of these names: adapters write `_` for `:`, and some servers their own name."""
+"""Possible prefixes of these names: adapters write `_` for `:`, and some servers add their own
+name."""
 MANAGED: Final = ("prometheus.googleapis.com|", ("|gauge", "|unknown"))
-"""What Google's adapter puts before a name, and after it: the kind of the metric."""
+"""The prefix, and the suffixes for the metric type, that Google's adapter adds to a name."""
 
 
 def metric(name: str, where: str = "metric") -> Metric:
-    """The metric of this name; an error that lists them where there is none."""
+    """The metric of this name; an InputError lists the metrics."""
     known: list[str] = []
     plain = _unmanaged(name)
     for prefix in PREFIXES:
@@ -264,7 +265,7 @@ def metric(name: str, where: str = "metric") -> Metric:
 
 
 def _unmanaged(name: str) -> str:
-    """The name by which a server publishes a metric."""
+    """The name as published by the server."""
     before, kinds = MANAGED
     for kind in kinds:
         if name.startswith(before) and name.endswith(kind):
@@ -273,9 +274,9 @@ def _unmanaged(name: str) -> str:
 
 
 def share(group: Group) -> float:
-    """The part of a model's traffic that comes to a group: as many as it has of the ready replicas.
+    """A group's share of the model's traffic: its share of the ready replicas.
 
-    Each role sees all of the traffic. Where none is ready, requested replicas count.
+    Each role sees all of the traffic. If no replica is ready, requested replicas count.
     """
     variants = group.model.variants
     if len(group.variants) == len(variants):
@@ -290,7 +291,7 @@ def share(group: Group) -> float:
 
 
 def _rate(group: Group, quantity: str) -> float:
-    """Of requests that arrive, of their prompt tokens, or of the tokens of answers."""
+    """The rate of arriving requests, of their prompt tokens, or of output tokens."""
     flow = group.model.flow
     if flow.interval_s <= 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""Optimizers: how many more or fewer replicas, and of which variant, cheapest first."""
+"""Optimizers: how many replicas to add or remove, and of which variant, cheapest first."""
 
 import math
 from typing import Final
@@ -10,11 +10,11 @@ from windtunnel.scaling.analyzers import Finding, Group, PolicyPart
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Allocation:
-    """How many replicas a group should have in all, and how any total is spread over its variants.
+    """The total number of replicas for a group, and how any total is spread over its variants.
 
-    `counts_at` is the same for the same total, never takes from a variant when the total grows, and
-    always adds up. Within the sum of the bounds every variant is within its own; beyond them it
-    says where the rest would go, so that a limit can be explained.
+    `counts_at` is deterministic, never takes from a variant as the total grows, and always sums to
+    the total. Within the sum of the bounds every variant stays within its own; beyond them it shows
+    where the rest would go, so that a limit can be explained.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Allocation:
         return counts
 
     def reachable(self) -> int:
-        """The largest total for which there are accelerators; -1: there is no such limit."""
+        """The largest total that the free accelerators allow; -1: no limit."""
         if self.free is None:
             return -1
         counts = self.group.counts()
@@ -74,7 +74,7 @@ class Allocation:
         counts[self.up[0]] += left
 
     def _fill(self, counts: list[int], left: int) -> int:
-        """Adds within bounds and free accelerators; what is left over."""
+        """Adds replicas within bounds and free accelerators; returns how many are left over."""
         free = dict(self.free) if self.free is not None else None
         for number in self.up:
             if left <= 0:
@@ -108,7 +108,7 @@ class Allocation:
 
 
 def take(free: dict[str, int], group: Group, counts: list[int]) -> None:
-    """Takes the accelerators that growth to these counts needs out of what is free."""
+    """Subtracts the accelerators needed for growth to these counts from the free ones."""
     for number, variant in enumerate(group.variants):
         more = counts[number] - variant.target
         if more > 0:
@@ -118,24 +118,25 @@ def take(free: dict[str, int], group: Group, counts: list[int]) -> None:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Optimizer(PolicyPart):
-    """Turns findings into numbers of replicas: how many in all, and of which variant first."""
+    """Turns findings into replica counts: the total, and which variant grows or shrinks first."""
 
     def allocate(
         self, groups: list[Group], findings: list[list[Finding]], free: dict[str, int] | None
     ) -> list[Allocation]:
-        """One a group; `findings` has a list a group, from every analyzer, some maybe not known."""
+        """Returns one allocation per group; `findings` has a list per group, one of every analyzer,
+        possibly unknown."""
         raise NotImplementedError
 
 
 class CostOrdered(Optimizer):
-    """Grows where capacity is cheapest and shrinks where it is dearest.
+    """Grows where capacity is cheapest and shrinks where it is most expensive.
 
-    Any analyzer that asks for more is heard; to shrink, all that know something must agree. Engine
-    `greedy` grows only onto accelerators that are free and goes on to the next variant where there
-    are none; `unlimited` does not mind them. `one_variant`: all that a tick adds goes to the first
-    variant in order and all that it takes comes from the last, at least one (as BLIS has it).
-    `keep_one`: variants with a single replica shrink after all others (as WVA has it). `costs`:
-    what variants cost that do not cost their price, by name.
+    One analyzer is enough to grow; to shrink, all whose findings are known must agree. Engine
+    `greedy` grows only onto free accelerators and continues with the next variant where there are
+    none; `unlimited` ignores them. `one_variant`: a tick adds all replicas to the first variant in
+    order, or removes all from the last, at least one (as in BLIS). `keep_one`: variants with a
+    single replica shrink after all others (as in WVA). `costs`: costs by variant that replace
+    prices.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class CostOrdered(Optimizer):
         return Allocation(group, total, up=up, down=down, cuts=cuts, free=free, reason=reason)
 
     def _orders(self, group: Group, known: list[Finding]) -> tuple[list[int], list[int]]:
-        """Variants from the cheapest to the dearest, and the other way round."""
+        """Variants from the cheapest to the most expensive, and the reverse."""
         up: list[int] = []
         prices: list[float] = []
         for number, variant in enumerate(group.variants):
@@ -244,7 +245,7 @@ class CostOrdered(Optimizer):
         return more + max(1, _covering(needs, left, up[0]))
 
     def _cut(self, group: Group, known: list[Finding], down: list[int], cuts: list[int]) -> None:
-        """How many replicas each variant can spare."""
+        """Sets how many replicas each variant can spare."""
         if not known or any(finding.spare <= 0 for finding in known):
             return
         left = [finding.spare for finding in known]
@@ -267,7 +268,7 @@ class CostOrdered(Optimizer):
 
 
 def _spill(group: Group, total: int, up: list[int], down: list[int], free: dict[str, int]) -> str:
-    """A sentence where accelerators that are missing move replicas to another variant."""
+    """A sentence for when missing accelerators move replicas to another variant."""
     bound = Allocation(group, total, up=up, down=down, free=free)
     most = min(total, bound.reachable())  # beyond it the rest goes to none
     counts = bound.counts_at(most)
@@ -286,7 +287,7 @@ def _spill(group: Group, total: int, up: list[int], down: list[int], free: dict[
 
 
 def _covering(needs: list[Finding], left: list[float], number: int) -> int:
-    """Replicas of a variant that cover what is left of all needs; one where nothing is known."""
+    """Replicas of a variant that cover the rest of all needs; one if its capacity is unknown."""
     count = 0
     for index, finding in enumerate(needs):
         capacity = finding.per_replica[number]

@@ -1,4 +1,4 @@
-"""A policy: analyzers, an optimizer and limiters, run over one model after another."""
+"""A policy: analyzers, an optimizer and limiters, run for one model after another."""
 
 from typing import Final
 
@@ -18,15 +18,15 @@ from windtunnel.scaling.optimizers import Allocation, CostOrdered, Optimizer, ta
 from windtunnel.scaling.snapshot import Model
 
 BY_ROLE: Final = "role"
-"""Variants of a role are decided together."""
+"""The variants of a role are decided together."""
 BY_VARIANT: Final = "variant"
-"""Each variant is decided alone, as a Deployment with an autoscaler of its own is."""
+"""Each variant is decided alone, like a Deployment with its own autoscaler."""
 TOGETHER: Final = "model"
-"""All variants of a model are decided together, whatever their role."""
+"""All variants of a model are decided together, whatever their roles."""
 
 
 class PolicyParts:
-    """What a policy is made of: analyzers, an optimizer, limiters, and what is decided together."""
+    """The parts of a policy: analyzers, an optimizer, limiters, and how variants are grouped."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class PolicyParts:
 
 
 class Assessment:
-    """A model, and what the analyzers of its policy found."""
+    """A model, and the findings of its policy's analyzers."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Assessment:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ModelPolicy:
-    """Decides for a model, in two steps: models come to what is free in the order of urgency."""
+    """Decides for a model in two steps: the most urgent models get free accelerators first."""
 
     def assess(self, model: Model, now_s: float) -> Assessment:
         raise NotImplementedError
@@ -70,22 +70,23 @@ class ModelPolicy:
     def decide(
         self, assessed: Assessment, free: dict[str, int] | None, now_s: float
     ) -> list[Decision]:
-        """One a variant, in their order; what growth takes is taken from `free`."""
+        """Returns one decision per variant, in order; accelerators for growth are taken from
+        `free`."""
         raise NotImplementedError
 
     def state(self) -> dict[str, object]:
         raise NotImplementedError
 
     def restore(self, state: dict[str, object]) -> None:
-        """Takes back what `state` gave."""
+        """Restores a `state`."""
         raise NotImplementedError
 
 
 class Policy(ModelPolicy):
-    """How a model is scaled. Its memory is by model, so that models may share one.
+    """How a model is scaled. Memory is kept by model, so that models may share a policy.
 
-    `wake`: a replica stays or starts where there is work. `only`: the variants that it decides,
-    by name; default: all of them.
+    `wake`: while there is work, the last replica stays or the first starts. `only`: the names of
+    the variants that it decides; default: all.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Policy(ModelPolicy):
     def decide(
         self, assessed: Assessment, free: dict[str, int] | None, now_s: float
     ) -> list[Decision]:
-        """Optimizes and stabilises; what growth takes is taken from `free`."""
+        """Runs optimizer and limiters; accelerators for growth are taken from `free`."""
         groups, findings = assessed.groups, assessed.findings
         allocations = self._optimizer.allocate(groups, findings, free)
         held = [not any(finding.known for finding in of_group) for of_group in findings]
@@ -184,7 +185,7 @@ class Policy(ModelPolicy):
         context: LimitContext,
         free: dict[str, int] | None,
     ) -> list[Decision]:
-        """The decision for each variant of a group, with the limits that bound it."""
+        """The decision for each variant of a group, with the limits that changed it."""
         group, allocation = context.groups[number], context.allocations[number]
         counts = allocation.counts_at(steps[0][number])
         recommended = counts
@@ -222,7 +223,7 @@ class Policy(ModelPolicy):
 
 
 class PolicyByPool(ModelPolicy):
-    """Several policies for one model, by what asks for each; variants of none stay as they are."""
+    """Several policies for one model, by source; variants without a policy stay as they are."""
 
     def __init__(self, policies: dict[str, Policy]) -> None:
         self._policies: Final = policies  # each names the variants that it decides
@@ -256,7 +257,7 @@ class PolicyByPool(ModelPolicy):
 
 
 def _of_all(group: Group, before: int, after: int) -> str:
-    """What a limiter did to the total, where a decision is about one pool of several."""
+    """A limiter's change to the total, for a decision about one of several pools."""
     if len(group.variants) == 1:
         return ""
     which = "" if len(group.variants) == len(group.model.variants) else f"{group.role} "
@@ -279,7 +280,8 @@ def _note(
 
 
 def _each_role_awake(group: Group, counts: list[int]) -> list[int]:
-    """Where roles are sized together, those with work have one replica at least, the cheapest."""
+    """If roles are sized together: at least one replica for each role with work, of the cheapest
+    variant."""
     awake = list(counts)
     for part in groups_by_role(group.model, group.variants):
         own = [n for n, variant in enumerate(group.variants) if variant.role == part.role]
@@ -290,10 +292,10 @@ def _each_role_awake(group: Group, counts: list[int]) -> list[int]:
 
 
 def _kept(group: Group, counts: list[int]) -> int:
-    """The variant that must keep a replica although its number says otherwise; -1: none.
+    """The variant that must keep a replica although its count is 0; -1: none.
 
-    Where there is work, and what was decided leaves only replicas that are still to start, the
-    cheapest of those that are ready keeps one until then.
+    If there is work and the decision would leave only replicas that are still starting, the
+    cheapest ready variant keeps one until then.
     """
     best = -1
     for number, variant in enumerate(group.variants):

@@ -1,7 +1,7 @@
-"""The saturation analyzer: KV tokens that are wanted against KV tokens that can be held.
+"""The saturation analyzer: demand for KV tokens against the KV tokens that replicas can hold.
 
-What a replica can hold is the smaller of two: a share of its KV cache (`k1`), and the tokens that
-it holds when it computes as fast as it can (`k2`). Demand is what is in use and what waits.
+A replica's capacity is the smaller of two: a share of its KV cache (`k1`), and the tokens that it
+holds when compute-bound (`k2`). Demand is what is in use and what is queued.
 """
 
 from dataclasses import dataclass
@@ -24,21 +24,21 @@ class Counting:
     compute_bound: bool = True
     """Whether `k2` counts."""
     measured_prompt: bool = True
-    """Whether lengths that were measured take the place of the average that is given."""
+    """Whether measured lengths replace the given average."""
     answers: bool = True
-    """Whether what waits also counts the tokens of its answers."""
+    """Whether queued requests also count with their output tokens."""
     gateway: bool = True
-    """Whether requests on no replica count."""
+    """Whether requests queued at the gateway count."""
     check_last: bool = False
-    """Whether a group shrinks only when the rest is enough after its largest replica has gone, and
-    never from one to none."""
+    """Whether a group shrinks only if the rest suffices without its largest replica, and never from
+    one to zero."""
 
 
 class Saturation(Analyzer):
-    """Tokens in use and waiting over the tokens that replicas can hold.
+    """Tokens in use and queued over the tokens that replicas can hold.
 
-    `up` and `down` are loads: above `up` of what is there and coming a group grows, below `down` of
-    what is ready it may shrink.
+    `up` and `down` are loads: a group grows above `up` of its present and starting capacity, and
+    may shrink below `down` of its ready capacity.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Saturation(Analyzer):
         )
 
     def _queued_tokens(self, group: Group, memory: "_Memory") -> float:
-        """What waits at the gateway, less what caches will save."""
+        """Tokens queued at the gateway, minus expected prefix-cache hits."""
         model = group.model
         if model.queued == 0:
             return 0.0
@@ -178,7 +178,7 @@ class Saturation(Analyzer):
         return _smaller(kv_tokens * self._kv_threshold, by_compute)
 
     def _compute_capacity(self, variant: Variant, memory: "_Memory") -> float:
-        """Tokens that a replica holds at full speed: as seen before, or from its limits."""
+        """Tokens that a compute-bound replica holds: as observed, or derived from its limits."""
         seen = memory.observed_mean(variant)
         if seen > 0:
             return seen
@@ -187,7 +187,8 @@ class Saturation(Analyzer):
     def _each(
         self, capacities: list[float], variant: Variant, expected: float, memory: "_Memory"
     ) -> float:
-        """What a replica of a variant holds: the median of those there, or the best guess."""
+        """Tokens that a replica of a variant holds: the median of existing ones, or the best
+        estimate."""
         if capacities:
             each = _median(capacities)
             memory.capacity[variant.name] = each
@@ -201,14 +202,14 @@ class Saturation(Analyzer):
 
 
 class _Memory:
-    """What was seen of a group: lengths, compute-bound capacities, capacities of variants.
+    """Observations about a group: lengths, compute-bound capacities, capacities of variants.
 
-    It is in a dict of plain data that the analyzer remembers.
+    They are kept in a dict of plain data in the analyzer's memory.
     """
 
     def __init__(self, prompt: float, kept: dict[str, Any]) -> None:
         self.lengths: Final[list[float]] = kept.setdefault("lengths", [prompt, 0.0])
-        """Mean tokens of prompts and of answers, as last seen."""
+        """Mean tokens of prompts and of outputs, as last observed."""
         self.capacity: Final[dict[str, float]] = kept.setdefault("capacity", {})  # by variant
         # By length, then by hardware and limits: the latest observations.
         self._observed: Final[dict[str, dict[str, list[float]]]] = kept.setdefault("observed", {})
@@ -227,7 +228,7 @@ class _Memory:
         del seen[:-REMEMBERED]
 
     def observed_mean(self, variant: Variant) -> float:
-        """0: nothing was observed."""
+        """The mean observed capacity; 0: none."""
         if not self._observed:
             return 0.0
         seen = self._observed.get(self._length(), {}).get(self._hardware_of(variant))
@@ -240,7 +241,7 @@ class _Memory:
         return "medium" if output < LONG_OUTPUT else "long"
 
     def _hardware_of(self, variant: Variant) -> str:
-        """What two variants must have in common for one to learn from the other."""
+        """A key shared by variants that can learn from each other."""
         hardware = self._hardware.get(variant.name)
         if hardware is None:
             spec = variant.spec
@@ -252,11 +253,11 @@ class _Memory:
 
 
 def derived_capacity(variant: Variant, prompt: float, output: float) -> float:
-    """Tokens that a replica holds when its steps are full; 0: its limits are not known.
+    """Tokens that a replica holds when its steps are full; 0: its limits are unknown.
 
-    Each answer of `output` tokens brings `prompt` tokens of prompt along, so that a budget of
-    tokens a step lets `budget * output / (prompt + output)` sequences run; each holds its prompt
-    and, on the average, half its answer.
+    Each output of `output` tokens comes with `prompt` tokens of prompt, so a token budget per step
+    lets `budget * output / (prompt + output)` sequences run; each holds its prompt and, on average,
+    half its output.
     """
     budget, slots = variant.spec.max_num_batched_tokens, variant.spec.max_num_seqs
     if budget <= 0 or slots <= 0 or output <= 0:
@@ -266,7 +267,7 @@ def derived_capacity(variant: Variant, prompt: float, output: float) -> float:
 
 
 def _supply(capacities: list[float], each: float, variant: Variant) -> float:
-    """Of the ready replicas, those that shall stay: what was asked to go is not counted twice."""
+    """The capacity of the ready replicas that will stay, without those already asked to stop."""
     supply = variant.counts.missing * each
     for capacity in capacities:
         supply += capacity
@@ -275,7 +276,7 @@ def _supply(capacities: list[float], each: float, variant: Variant) -> float:
 
 
 def _smaller(by_memory: float, by_compute: float) -> float:
-    """The smaller of two bounds, of which one may be unknown (0)."""
+    """The smaller of two bounds, either of which may be unknown (0)."""
     if by_memory <= 0:
         return by_compute
     if by_compute <= 0 or by_memory < by_compute:

@@ -1,4 +1,4 @@
-"""The autoscaler: a policy for each model, asked at every tick for the size of every variant."""
+"""The autoscaler: a policy for each model, which decides the size of every variant at each tick."""
 
 import math
 from typing import Final
@@ -10,11 +10,10 @@ from windtunnel.scaling.snapshot import Model, Snapshot, believable
 
 
 class Scaler:
-    """Answers how many replicas every variant should have, and why. It has no clock of its own.
+    """Decides how many replicas every variant should have, and why. It has no clock of its own.
 
-    A snapshot that is older than `oldest_s`, from the future, from before the last one or of no
-    time that can be is not believed: everything stays as it is. Numbers that cannot be are taken
-    for missing.
+    A snapshot that is older than `oldest_s`, from the future, older than the last one or without a
+    valid time is rejected: everything stays as it is. Impossible numbers count as missing.
     """
 
     def __init__(self, policies: dict[str, ModelPolicy], oldest_s: float) -> None:
@@ -25,7 +24,7 @@ class Scaler:
         self._taken_s = -math.inf  # of the latest snapshot that was decided on
 
     def tick(self, snapshot: Snapshot, now_s: float) -> list[Decision]:
-        """One decision a variant, in the order of the snapshot, also for those that stay."""
+        """Returns one decision per variant, also for unchanged ones, in snapshot order."""
         age_s, before_s = now_s - snapshot.taken_s, self._taken_s - snapshot.taken_s
         if not math.isfinite(age_s):
             what = f"The snapshot is of {snapshot.taken_s:g} s, no time: nothing is changed."
@@ -67,7 +66,7 @@ class Scaler:
         return {"policies": entries}
 
     def restore(self, state: dict[str, object]) -> None:
-        """Takes back what `state` gave, also where policies were edited or shared otherwise."""
+        """Restores a `state`, also if policies have been edited or are shared differently."""
         entries = state.get("policies")
         if not isinstance(entries, list):
             raise InputError("this is not the memory of an autoscaler", where="scaling")

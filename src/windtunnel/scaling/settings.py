@@ -1,4 +1,4 @@
-"""Settings that every autoscaler shares: when it looks, bounds of pools, what slows it down.
+"""Settings that every autoscaler shares: timing, bounds of pools, and limits on changes.
 
 A policy is a subclass of `PolicySettings`, in one file with its constructor (`parts`), and a row in
 the table of `build.py`.
@@ -45,7 +45,7 @@ Cost = Annotated[float, Number(0, 10**9)]
 
 
 class ScaledPool(Protocol):
-    """What the rules of this section must know of a pool."""
+    """The properties of a pool that the rules of this section need."""
 
     @property
     def name(self) -> str: ...
@@ -62,14 +62,15 @@ class ScaledPool(Protocol):
 
 
 class ActuationDelay(Section):
-    """How long it takes from a decision until the cluster acts on it: normal, never below 0."""
+    """The delay between a decision and the cluster acting on it: normally distributed, never below
+    0."""
 
     mean_s: Delay = Field(default=0.0, description="Mean.")
     stddev_s: Delay = Field(default=0.0, description="Standard deviation.")
 
 
 class PoolBounds(Section):
-    """The sizes that a pool may have."""
+    """The smallest and largest size of a pool."""
 
     min: Replicas = Field(
         default=1,
@@ -79,7 +80,7 @@ class PoolBounds(Section):
 
 
 class OptimizerSettings(Section):
-    """Which pool grows first where several have the same role, and which shrinks."""
+    """Which pool grows first, and which shrinks first, among several of the same role."""
 
     order: Literal["price-per-capacity", "price"] = Field(
         default="price-per-capacity",
@@ -93,7 +94,7 @@ class OptimizerSettings(Section):
 
 
 class Stabilization(Section):
-    """How long a direction must be recommended, tick after tick, before it is taken."""
+    """How long a direction must be recommended, tick after tick, before it is followed."""
 
     up_s: Window = Field(default=0.0, description="For more replicas.")
     down_s: Window = Field(default=300.0, description="For fewer replicas; 5m as in Kubernetes.")
@@ -117,13 +118,13 @@ class RateSettings(Section):
 
 
 class PolicyKey(Section):
-    """The word that chooses a policy, before everything else."""
+    """The key that selects a policy."""
 
     policy: str = Field(description="Chooses this.")
 
 
 class ScalerTiming(Section):
-    """When an autoscaler looks, and how late it sees and acts."""
+    """When an autoscaler decides, and how late it observes and acts."""
 
     interval_s: Period = Field(
         default=15.0, description="Time between decisions; 15s as in Kubernetes."
@@ -146,7 +147,7 @@ class ScalerTiming(Section):
 
     @property
     def oldest_s(self) -> float:
-        """The age up to which a snapshot is believed."""
+        """The age up to which a snapshot is accepted."""
         if self.freshness_s is None:
             return self.scrape_delay_s + 3 * self.interval_s
         return self.freshness_s
@@ -159,12 +160,12 @@ class ScalerTiming(Section):
 
 
 class PolicySettings(ScalerTiming, PolicyKey):
-    """What every policy has: when it looks, between which sizes, and what slows it down."""
+    """Settings of every policy: timing, bounds, and limits on changes."""
 
     patience: ClassVar[Stabilization | None] = None
-    """What holds where `stabilization` is left out; None: the policy has windows of its own."""
+    """The default of `stabilization`; None: the policy has windows of its own."""
     unused: ClassVar[dict[str, str]] = {}
-    """Keys of this class that the policy has no use for, with a hint for each."""
+    """Keys of this class that the policy does not use, with a hint for each."""
 
     pools: dict[PoolName, PoolBounds] = Field(
         default_factory=dict,
@@ -199,14 +200,15 @@ class PolicySettings(ScalerTiming, PolicyKey):
         raise NotImplementedError
 
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
-        """What is wrong with the policy's own options, beside pools of these names."""
+        """Yields the faults in the policy's own options, given the names of the pools."""
         return iter(())
 
     @classmethod
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
-        """The policy's own options in a scenario of the fuzzer, beside pools of these names.
+        """Draws the policy's own options for a scenario of the fuzzer, given the names of the
+        pools.
 
-        By what is declared of each; a policy whose options are required, or must fit each other,
+        By the declaration of each; a policy whose options are required, or depend on each other,
         draws them itself.
         """
         own = [name for name in cls.model_fields if name not in PolicySettings.model_fields]
@@ -223,7 +225,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
         return "stabilization.down", None if windows is None else windows.down_s
 
     def build(self, only: list[str] | None = None) -> Policy:
-        """The policy, before its first tick; `only`: the pools that it decides for."""
+        """Builds the policy before its first tick; `only`: the pools that it decides."""
         own = self.parts()
         limiters: list[Limiter] = list(own.limiters)
         windows = self.windows
@@ -247,7 +249,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
         return CostOrdered(order=self.optimizer.order, engine=self.optimizer.engine)
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """Unknown names, values that contradict each other, and options without an effect."""
+        """Yields faults: unknown names, contradictory values, and options without effect."""
         yield from super().check(where)
         pools: Sequence[ScaledPool] = where.root.serving.pools
         starts = {pool.name: pool.replicas for pool in pools}
@@ -269,7 +271,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
             yield where.note("accelerators", what, self.unused.get("optimizer", hint))
 
     def _minds_accelerators(self) -> bool:
-        """Whether it grows only onto accelerators that are free."""
+        """Whether it grows only onto free accelerators."""
         try:
             optimizer = self._optimizer(self.parts())
         except InputError:  # a metric that is not measured, which is reported where it is
@@ -325,7 +327,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
                 yield where.fault(path, what, because_of=(("serving", "pools"),))
 
     def _useless(self, where: Context, by_model: Sequence[Sequence[ScaledPool]]) -> Iterator[Fault]:
-        """What would change nothing."""
+        """Yields notes about settings without effect."""
         smallest = min(self.bounds_of(pool.name).min for alike in by_model for pool in alike)
         if self.zero_after_s is not None and smallest > 0:
             what = "no pool may go to zero"
@@ -339,7 +341,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
 
 
 def nobody_serves(pools: Sequence[ScaledPool], bounds: dict[str, PoolBounds]) -> str:
-    """What is wrong where nothing could be served; empty where it could."""
+    """The fault if no request could ever be served; empty if there is none."""
     for role, does in (("prefill", "computes prompts"), ("decode", "writes answers")):
         able = [pool.name for pool in pools if pool.role in ("both", role)]
         if able and not any(bounds[name].max for name in able):
@@ -350,7 +352,7 @@ def nobody_serves(pools: Sequence[ScaledPool], bounds: dict[str, PoolBounds]) ->
 def unknown_pools(
     where: Context, key: str, named: Iterable[str], pools: Sequence[str]
 ) -> Iterator[Fault]:
-    """A fault for each name under a key that no pool has."""
+    """Yields a fault for each name under a key that is not a pool."""
     for name in named:
         if name not in pools:
             allowed, hint = ", ".join(pools), nearest(name, pools)
@@ -360,7 +362,7 @@ def unknown_pools(
 def refusals(
     where: Context, key: str | KeyPath, call: Callable[..., object], *arguments: object
 ) -> Iterator[Fault]:
-    """A fault at a key where a call fails, such as that of a metric that is not measured."""
+    """Yields a fault at a key if a call fails, such as for a metric that is not measured."""
     try:
         call(*arguments)
     except InputError as error:

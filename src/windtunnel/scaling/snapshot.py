@@ -1,9 +1,9 @@
-"""What an autoscaler sees: models, their variants and replicas, the traffic since the last look.
+"""The input of an autoscaler: models, their variants and replicas, and recent traffic.
 
 The twin and a live cluster fill the same values, so a policy cannot tell which of the two it runs
-in. A variant is one way to run a model (accelerator, parallelism, role); a pool of a scenario is
-one, a Deployment or a scaling group of a cluster is one. Everything is as of `taken_s`, which may
-be some time before the decision.
+in. A variant is one way to run a model (accelerator, parallelism, role), such as a pool of a
+scenario, or a Deployment or scaling group of a cluster. Everything is as of `taken_s`, which may be
+some time before the decision.
 """
 
 import math
@@ -14,24 +14,25 @@ from mypy_extensions import mypyc_attr
 
 LARGEST: Final = 1e15
 MOST: Final = 10**15
-"""No length or time in a snapshot is larger, and no count; one that is must be a mistake."""
+"""Upper bound on counts in a snapshot (`LARGEST`: on lengths and times); anything above is an
+error."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StepTimes:
-    """How long an engine of a variant takes for a step: what a predictive policy plans with."""
+    """The step times of a variant's engine, with which a predictive policy plans."""
 
     def step_s(self, prefill_tokens: float, decoding: float, context_tokens: float) -> float:
-        """Seconds of a step with these new prompt tokens and so many sequences that decode.
+        """Seconds per step with these new prompt tokens and this many decoding sequences.
 
-        `context_tokens` is the sum of what the decoding sequences attend to.
+        `context_tokens` is the sum over the contexts of the decoding sequences.
         """
         raise NotImplementedError
 
 
 @dataclass
 class ReplicaView:
-    """A ready replica, as it was last asked."""
+    """A ready replica, as of its last answer."""
 
     name: str
     _: KW_ONLY
@@ -40,12 +41,12 @@ class ReplicaView:
     running: int = 0
     """Requests in its batch."""
     expected: int = 0
-    """Requests that need it and are in neither: on their way, or between prefill and decode."""
+    """Requests assigned to it that are in neither: on their way, or between prefill and decode."""
     kv_tokens_used: float = 0.0
     kv_tokens: float = 0.0
-    """Tokens that fit."""
+    """KV-cache capacity in tokens."""
     ttft_s: float = 0.0
-    """Mean over the answers that ended lately; 0: none did."""
+    """Mean over recently completed answers; 0: there were none."""
     tpot_s: float = 0.0
 
     @property
@@ -62,9 +63,9 @@ class ReplicaSpec:
     accelerators: int = 1
     price_per_hour: float = 0.0
     startup_s: float = 0.0
-    """Mean time from asked for to ready."""
+    """Mean time from request to ready."""
     kv_tokens: float = 0.0
-    """Tokens that fit; 0: unknown."""
+    """KV-cache capacity in tokens; 0: unknown."""
     max_num_seqs: int = 0
     """0: unknown."""
     max_num_batched_tokens: int = 0
@@ -74,19 +75,19 @@ class ReplicaSpec:
 
 @dataclass(frozen=True)
 class ReplicaCounts:
-    """Replicas of a variant by state, besides those that are ready and answered."""
+    """Replicas of a variant by state, apart from the ready ones that answered."""
 
     target: int = 0
-    """What was last asked for."""
+    """The size last requested."""
     _: KW_ONLY
     starting: int = 0
     """Placed, and loading the model."""
     draining: int = 0
-    """No new requests, and some left to finish."""
+    """Finishing their requests, without accepting new ones."""
     pending: int = 0
-    """Asked for, and not placed."""
+    """Requested, but not placed."""
     missing: int = 0
-    """Ready, and did not answer when they were asked."""
+    """Ready, but did not answer."""
 
 
 @dataclass(frozen=True)
@@ -96,19 +97,19 @@ class Variant:
     name: str
     _: KW_ONLY
     role: str = "both"
-    """Both, prefill or decode."""
+    """`both`, `prefill` or `decode`."""
     spec: ReplicaSpec = field(default_factory=ReplicaSpec)
     minimum: int = 0
     maximum: int = 1_000_000
     counts: ReplicaCounts = field(default_factory=ReplicaCounts)
     replicas: list[ReplicaView] = field(default_factory=list)
-    """The ready ones that answered."""
+    """The ready replicas that answered."""
     external: dict[str, float] | None = None
-    """Answers to the queries of its policy, by metric; None: queries are read from replicas."""
+    """Results of the policy's queries, by metric; None: queries are computed from replicas."""
 
     @property
     def target(self) -> int:
-        """What was last asked for."""
+        """The size last requested."""
         return self.counts.target
 
     @property
@@ -117,7 +118,7 @@ class Variant:
 
     @property
     def coming(self) -> int:
-        """Replicas that are asked for and cannot serve yet."""
+        """Replicas that are requested but cannot serve yet."""
         return self.counts.starting + self.counts.pending
 
 
@@ -126,19 +127,19 @@ class RequestLengths:
     """Mean lengths of the requests of an interval; 0: there were none."""
 
     prompt_tokens: float = 0.0
-    """Of those that arrived."""
+    """Of the requests that arrived."""
     _: KW_ONLY
     prompt_cv: float = 0.0
-    """Standard deviation of those, over their mean."""
+    """Standard deviation of prompt lengths over their mean."""
     output_tokens: float = 0.0
-    """Of those that completed."""
+    """Of the requests that completed."""
     prefix_hit: float = 0.0
-    """Share of prompt tokens found in a cache."""
+    """Share of prompt tokens found in a prefix cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeanLatencies:
-    """Of the requests that completed in an interval; 0: none did."""
+    """Mean latencies of the requests completed in an interval; 0: there were none."""
 
     ttft_s: float = 0.0
     tpot_s: float = 0.0
@@ -147,7 +148,7 @@ class MeanLatencies:
 
 @dataclass(frozen=True)
 class TtftPercentiles:
-    """Of the requests that completed in an interval; 0: none did."""
+    """TTFT percentiles of the requests completed in an interval; 0: there were none."""
 
     p90_s: float = 0.0
     p95_s: float = 0.0
@@ -163,16 +164,16 @@ class Flow:
     arrived: int = 0
     completed: int = 0
     met: int = 0
-    """Of those that completed: within the targets of their class."""
+    """Completed requests within the targets of their class."""
     lengths: RequestLengths = field(default_factory=RequestLengths)
     latencies: MeanLatencies = field(default_factory=MeanLatencies)
     ttft: TtftPercentiles = field(default_factory=TtftPercentiles)
 
 
 def joined(flows: list[Flow]) -> Flow:
-    """One flow of several intervals, means weighted by what they are means of.
+    """Merges the flows of several intervals into one, with weighted means.
 
-    Percentiles of several intervals are not known.
+    Percentiles cannot be merged and are left at 0.
     """
     arrived = completed = met = came = ended = 0
     interval_s = prompt = squares = output = hits = ttft_s = tpot_s = e2e_s = 0.0
@@ -212,25 +213,25 @@ def joined(flows: list[Flow]) -> Flow:
 
 @dataclass(frozen=True)
 class Objective:
-    """The model's latency target; 0: none."""
+    """The latency targets of a model; 0: none."""
 
     ttft_s: float = 0.0
     tpot_s: float = 0.0
     e2e_s: float = 0.0
     attained: float = 0.95
-    """The share of requests for which it must hold."""
+    """The share of requests that must meet them."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model, the variants that serve it, what comes in, and what waits before any replica."""
+    """A model, its variants, its traffic, and the requests queued before any replica."""
 
     name: str
     variants: list[Variant]
     _: KW_ONLY
     flow: Flow = field(default_factory=Flow)
     queued: int = 0
-    """Requests at the gateway, on no replica."""
+    """Requests queued at the gateway, on no replica."""
     queued_prompt_tokens: float = 0.0
     objective: Objective = field(default_factory=Objective)
 
@@ -246,10 +247,10 @@ class Snapshot:
 
 
 def believable(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without numbers that cannot be: below zero, beyond any size, or none at all.
+    """Returns the snapshot without impossible numbers: negative, too large, or NaN.
 
-    A replica or a query that gives one did not answer. Of a flow, lengths and latencies that cannot
-    be are unknown (0), and one whose counts cannot be is of no time.
+    A replica or query with such a number counts as not having answered. Impossible lengths and
+    latencies of a flow become unknown (0), and a flow with impossible counts becomes empty.
     """
     if all(map(_is_sound, snapshot.models)):
         return snapshot

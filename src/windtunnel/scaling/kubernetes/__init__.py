@@ -1,1 +1,1 @@
-"""Autoscaling on a Kubernetes API without I/O: objects, metrics, snapshots, orders, records."""
+"""Autoscaling on the Kubernetes API, without I/O: objects, metrics, snapshots, orders, records."""

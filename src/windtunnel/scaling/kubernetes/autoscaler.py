@@ -1,4 +1,4 @@
-"""The kind `Autoscaler`: the `scaling` section of a scenario, and what it scales on a cluster."""
+"""The `Autoscaler` resource: the `scaling` section of a scenario, and its targets on a cluster."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -34,10 +34,10 @@ AUTOSCALER: Final = "Autoscaler"
 MOST_TARGETS: Final = 64
 MOST_LIMITS: Final = 32
 CLOCK_BEGINS: Final = "1970-01-01T00:00"
-"""When a live clock, which counts seconds since then, was zero: for schedules."""
+"""The epoch of live clocks, from which cron schedules count."""
 NOT_LIVE: Final = {"foresight": "the times of its schedule count from the start of a run"}
 STEP_TIMES: Final = ("predictive", "dynamo")
-"""Policies that plan with the times of engine steps."""
+"""Policies that plan with engine step times."""
 
 Tokens = Annotated[int, Whole(0, 10**12)]
 Time = Annotated[float, Duration("0s", LONGEST_TARGET)]
@@ -58,13 +58,13 @@ class TargetReference(ApiSection):
 
 
 class StepTimeForm(ApiSection):
-    """How long a step of the engine takes, as the step-time model `linear` has it."""
+    """How long an engine step takes, as in the `linear` step-time model."""
 
-    fixed: StepPart = Field(description="Every step.")
-    prefill_token: StepPart = Field(default=0.0, description="For each new prompt token.")
-    decode: StepPart = Field(default=0.0, description="For each sequence that decodes.")
+    fixed: StepPart = Field(description="Fixed time per step.")
+    prefill_token: StepPart = Field(default=0.0, description="Time per new prompt token.")
+    decode: StepPart = Field(default=0.0, description="Time per decoding sequence.")
     context_token: StepPart = Field(
-        default=0.0, description="For each token of the context of those."
+        default=0.0, description="Time per token in the contexts of decoding sequences."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -74,47 +74,54 @@ class StepTimeForm(ApiSection):
 
 
 class AutoscaledTarget(ApiSection):
-    """What is scaled, and what one replica of it is."""
+    """A target to scale, and what one replica of it consists of."""
 
     name: Annotated[str, Name()] | None = Field(
         default=None,
-        description="What `scaling` calls this pool; default: the name of the target.",
+        description="Name of this pool in `scaling`; default: the name of the target.",
     )
-    target_ref: TargetReference = Field(description="The object whose scale is changed.")
+    target_ref: TargetReference = Field(description="The object to scale.")
     role: Literal["both", "prefill", "decode"] = Field(
-        default="both", description="What its servers do."
+        default="both", description="The role of its servers."
     )
     selector: AnyText = Field(
         default="",
-        description="Labels of the pods that serve, such as `role=leader`, beside the selector of "
-        "the scale; default: all pods of the scale.",
+        description="Label selector of the pods that serve, such as `role=leader`, in "
+        "addition to the selector of the scale; default: all pods of the "
+        "scale.",
     )
     replica_label: AnyText | None = Field(
         default=None,
-        description="Pods with the same value of this label are one replica; default: each pod is "
-        "one, and for Grove's sets and scaling groups the label of their replicas.",
+        description="Pods with the same value of this label form one replica; default: "
+        "each pod is a replica, and for Grove's sets and scaling groups their "
+        "replica label.",
     )
     port: Annotated[int, Whole(1, 65535)] = Field(
-        default=8000, description="Where pods are asked for metrics."
+        default=8000, description="Port to scrape on each pod."
     )
-    path: AnyText = Field(default="/metrics", description="The path there.")
-    accelerator: AnyText = Field(default="", description="The kind that `accelerators` limits.")
+    path: AnyText = Field(default="/metrics", description="Path to scrape.")
+    accelerator: AnyText = Field(
+        default="", description="Kind of accelerator, as limited by `accelerators` in `scaling`."
+    )
     accelerators: Annotated[int, Whole(1, 10**6)] = Field(
-        default=1, description="How many a replica has."
+        default=1, description="Accelerators per replica."
     )
     price_per_hour: Annotated[float, Number(0, 10**9)] = Field(
-        default=0.0, description="Of a replica, in any unit: the cheaper pool grows first."
+        default=0.0, description="Price of a replica, in any unit: the cheapest pool grows first."
     )
     startup: Time = Field(
-        default=0.0, description="Mean time from asked for to ready, for policies that plan ahead."
+        default=0.0, description="Mean time from request to ready, for policies that plan ahead."
     )
     kv_tokens: Tokens = Field(
-        default=0, description="Tokens that fit a replica's KV cache, where servers do not say."
+        default=0,
+        description="KV-cache capacity of a replica in tokens, if servers do not publish it.",
     )
-    max_num_seqs: Tokens = Field(default=0, description="Of the engine; default: unknown.")
-    max_num_batched_tokens: Tokens = Field(default=0, description="As `maxNumSeqs`.")
+    max_num_seqs: Tokens = Field(default=0, description="Limit of the engine; default: unknown.")
+    max_num_batched_tokens: Tokens = Field(
+        default=0, description="Limit of the engine; default: unknown."
+    )
     step_time: StepTimeForm | None = Field(
-        default=None, description="For `predictive` and `dynamo`, which plan with it."
+        default=None, description="Step times, required by `predictive` and `dynamo`."
     )
 
     @property
@@ -144,27 +151,28 @@ class AutoscaledTarget(ApiSection):
 
 
 class MetricsForm(ApiSection):
-    """Where the metrics of pods come from."""
+    """The source of pod metrics."""
 
     source: Literal["pods", "prometheus"] = Field(
         default="pods",
-        description="Every pod is asked, or the Prometheus server of the operator "
-        "(`--prometheus`).",
+        description="`pods`: every pod is scraped; `prometheus`: the operator's "
+        "Prometheus server (`--prometheus`) is queried.",
     )
     pod_label: Annotated[str, Text("a label")] = Field(
-        default="pod", description="The label that has the name of a pod in Prometheus."
+        default="pod", description="The label with the pod name in Prometheus."
     )
 
 
 class QueueForm(ApiSection):
-    """Requests that wait at a gateway, before any server."""
+    """Requests queued at a gateway, before any server."""
 
     url: Annotated[str, Text("an http:// or https:// address")] = Field(
-        description="The gateway's page of metrics."
+        description="The gateway's metrics page."
     )
     metric: Annotated[str, Text("the name of a metric")] = Field(
         default="windtunnel_queued",
-        description="Its gauge; series with a label `model` count for that model alone.",
+        description="The gauge of queued requests; series with a label `model` count for "
+        "that model alone.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -177,53 +185,51 @@ class ObjectiveForm(ApiSection):
     """Latency targets; an omitted one does not apply."""
 
     ttft: Time = Field(default=0.0, description="Time to the first token.")
-    tpot: Time = Field(default=0.0, description="Time per output token after it.")
+    tpot: Time = Field(default=0.0, description="Time per output token after the first.")
     e2e: Time = Field(default=0.0, description="Time to the last token.")
     attained: Annotated[float, Number(0, 1)] = Field(
-        default=0.95, description="The share of requests for which it must hold."
+        default=0.95, description="Share of requests that must meet the targets."
     )
 
 
 class CanaryLimits(ApiSection):
-    """What a change must stay within, as `windtunnel check` has it; none: its defaults."""
+    """Limits on a change, as in `windtunnel check`; default: those of `check`."""
 
     max_cost: LimitText | None = Field(
-        default=None, description="The most that cost may be, or rise by, as in `+5%`."
+        default=None, description="Maximum cost, or maximum increase, such as `+5%`."
     )
     min_attainment: LimitText | None = Field(
         default=None,
-        description="The least SLO attainment of every class, as in `99%`, or the most that it may "
-        "fall by, as in `-0.5%` (points).",
+        description="Minimum SLO attainment of every class, such as `99%`, or maximum "
+        "decrease, such as `-0.5%` (points).",
     )
     max: dict[FigureName, LimitText] = Field(
         default_factory=dict,
         max_length=MOST_LIMITS,
-        description="The most that any figure may be, or rise by, as in `latency.ttft.p99: +10%`.",
+        description="Maximum of any figure, or maximum increase, such as `latency.ttft.p99: +10%`.",
     )
     min: dict[FigureName, LimitText] = Field(
         default_factory=dict,
         max_length=MOST_LIMITS,
-        description="The least that any figure may be, or the most that it may fall by.",
+        description="Minimum of any figure, or maximum decrease.",
     )
 
 
 class CanarySpec(ApiSection):
-    """A changed `scaling` is applied only after it passed `check` on recorded traffic."""
+    """A changed `scaling` is applied only after it has passed `check` on recorded traffic."""
 
     scenario: FolderPath = Field(
-        description="The scenario with the servers, a file in the operator's `--canary` folder. "
-        "Its pools have the names of the targets."
+        description="The scenario with the servers, a file in the operator's `--canary` "
+        "folder. Its pools are named like the targets."
     )
     trace: FolderPath = Field(
-        description="The recorded traffic, in the same folder: the folder of a gateway's trace, or "
-        "a file of one."
+        description="The recorded traffic, in the same folder: a gateway's trace folder, "
+        "or a file from it."
     )
     last: Annotated[float, Duration("1min", "14d")] = Field(
-        default=6 * 3600.0, description="How much of it is replayed: the latest."
+        default=6 * 3600.0, description="How much of the trace to replay, counted from its end."
     )
-    limits: CanaryLimits = Field(
-        default_factory=CanaryLimits, description="What the change must stay within."
-    )
+    limits: CanaryLimits = Field(default_factory=CanaryLimits, description="Limits on the change.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         for name in ("scenario", "trace"):
@@ -234,35 +240,35 @@ class CanarySpec(ApiSection):
 
 
 class AutoscalerSpec(ApiSection):
-    """Scales the targets of one model by a policy that a simulation can run unchanged."""
+    """Scales the targets of one model by a policy that also runs unchanged in a simulation."""
 
     model: AnyText | None = Field(
         default=None, description="The model; default: the name of this object."
     )
     targets: list[AutoscaledTarget] = Field(
-        min_length=1, max_length=MOST_TARGETS, description="What is scaled, one for each pool."
+        min_length=1, max_length=MOST_TARGETS, description="The targets to scale, one per pool."
     )
     scaling: PolicySection = Field(
-        description="The section `scaling` of a scenario, unchanged. `pools` has the bounds of "
-        "every target."
+        description="The `scaling` section of a scenario, unchanged. `pools` must have "
+        "bounds for every target."
     )
-    metrics: MetricsForm = Field(
-        default_factory=MetricsForm, description="Where metrics come from."
-    )
+    metrics: MetricsForm = Field(default_factory=MetricsForm, description="The source of metrics.")
     queue: QueueForm | None = Field(
-        default=None, description="Needed to start again from zero replicas."
+        default=None, description="The queue of a gateway; required to scale up from zero replicas."
     )
     objective: ObjectiveForm = Field(
-        default_factory=ObjectiveForm, description="For policies that plan by it."
+        default_factory=ObjectiveForm,
+        description="Latency targets, for policies that plan by them.",
     )
     canary: CanarySpec | None = Field(
         default=None,
-        description="How a changed `scaling` is checked before it is applied; default: it is "
-        "applied at once.",
+        description="How a changed `scaling` is checked before it is applied; default: it "
+        "is applied at once.",
     )
     mode: Literal["Scale", "Recommend"] = Field(
         default="Scale",
-        description="Whether scales are changed, or sizes are only published as metrics.",
+        description="`Scale`: targets are scaled; `Recommend`: sizes are only published "
+        "as metrics.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -290,9 +296,9 @@ class AutoscalerSpec(ApiSection):
 
 
 class AutoscalerManifest(Manifest):
-    """Scales the targets of one model by a policy that a simulation can run unchanged."""
+    """Scales the targets of one model by a policy that also runs unchanged in a simulation."""
 
-    spec: AutoscalerSpec = Field(description="What it says.")
+    spec: AutoscalerSpec = Field(description="The spec.")
 
 
 class _Pool(NamedTuple):
@@ -311,14 +317,14 @@ class _Serving(NamedTuple):
 
 
 class _Scope(NamedTuple):
-    """The root of a `Context`: of a scenario, what the rules of a policy read."""
+    """The root of a `Context`: the part of a scenario that the rules of a policy read."""
 
     serving: _Serving
     model: str
 
 
 def autoscaler_plan(namespace: str, name: str, spec: Mapping[str, Any]) -> ScalingPlan:
-    """The plan of an Autoscaler; `InvalidPlan` says all that is wrong with it."""
+    """Returns the plan of an Autoscaler; raises `InvalidPlan` with every fault in it."""
     data: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": AUTOSCALER,
@@ -379,7 +385,7 @@ def _target(target: AutoscaledTarget, scaling: PolicySettings, namespace: str) -
 
 
 def invalid(faults: Sequence[Fault]) -> InvalidPlan:
-    """All faults as one sentence each."""
+    """All faults, one sentence each."""
     said = []
     for fault in faults[:20]:
         error = InputError(

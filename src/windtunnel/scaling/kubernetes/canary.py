@@ -1,9 +1,9 @@
-"""Canary checks: a changed policy is held until it passed on recorded traffic.
+"""Canary checks: a changed policy is held until it has passed on recorded traffic.
 
-The policy in force is the one that was last applied. Under a `canary` a changed policy is held, and
-with it all that was edited: what is in force goes on until `windtunnel check` has passed, and stays
-where it has failed, or where the edit is invalid. A driver runs the check, on the side, in this
-order:
+The policy in force is the one last applied. Under a `canary`, a changed policy is held together
+with everything else that was edited: the old plan stays in force until `windtunnel check` has
+passed, and remains if the check fails or the edit is invalid. A driver runs the check in the
+background, in this order:
 
     plan = gate.plan(wanted)                 # when the object is new or was edited
     gate.restore(record)                     # once the record is read, then gate.plan again
@@ -38,11 +38,11 @@ from windtunnel.settings.section import Context, faults_of
 
 CANARY: Final = "CanaryPassed"
 ANNOTATION: Final = "windtunnel.dev/canary"
-"""Has the canary of an object whose kind is not ours."""
+"""The annotation with the canary of an object of another project's kind."""
 LONGEST_ANNOTATION: Final = 16 << 10
 GOES_ON: Final = "The policy in force goes on."
 RETRY_S: Final = 600.0
-"""A check that came to no verdict is run again after this."""
+"""A check without a verdict is run again after this time."""
 IN_FORCE: Final = "in-force"
 CHANGED: Final = "changed"
 JSON_FILE: Final = "check.json"
@@ -58,20 +58,20 @@ Documents = Sequence[Mapping[str, Any]]
 
 
 class WantedScaling(NamedTuple):
-    """What an object asks for."""
+    """The scaling that an object asks for."""
 
     policy: Documents
-    """What a check compares."""
+    """The documents that a check compares."""
     rest: Mapping[str, Any]
-    """All else that the plan is made from."""
+    """The rest of the input to `make`."""
     make: Callable[[Documents, Mapping[str, Any]], ScalingPlan]
-    """Raises InvalidPlan."""
+    """Makes the plan; raises InvalidPlan."""
     read_canary: Callable[[], CanarySpec] | None = None
-    """Raises InvalidPlan. None: changes are applied at once."""
+    """Reads the canary; raises InvalidPlan. None: changes are applied at once."""
 
 
 class CanaryAsk(NamedTuple):
-    """A check that is to be run."""
+    """A request to run a check."""
 
     key: str
     """The same for the same policies under the same canary."""
@@ -81,13 +81,13 @@ class CanaryAsk(NamedTuple):
 
 
 class CanaryOutcome(NamedTuple):
-    """What came of a check."""
+    """The outcome of a check."""
 
     passed: bool | None
-    """None: it came to no verdict."""
+    """None: the check reached no verdict."""
     message: str
     report: str = ""
-    """Markdown."""
+    """In Markdown."""
 
 
 class _Judgement(NamedTuple):
@@ -102,24 +102,24 @@ class _InForce(NamedTuple):
 
 
 class CanaryGate:
-    """What of one object is in force, and what became of a changed policy."""
+    """The policy in force for one object, and the state of a changed one."""
 
     def __init__(self) -> None:
         self.restored = False
-        """Whether it is known what was in force before this process."""
+        """Whether the policy in force before this process started is known."""
         self.wrong: InvalidPlan | None = None
-        """What is wrong with the latest edit, where changes are checked."""
+        """The fault in the latest edit, where changes are checked."""
         self._in_force: _InForce | None = None
         self._changed = _InForce((), {})
         self._checks = False
         self._canary: CanarySpec | None = None
-        """None: there is none, or it is wrong."""
+        """None: there is none, or it is invalid."""
         self._judged: _Judgement | None = None
         self._failed = _Judgement("", passed=False, message="")
         self._retry_s = -math.inf
 
     def plan(self, wanted: WantedScaling) -> ScalingPlan | InvalidPlan:
-        """The plan that is carried out: of what is asked for, or of what is in force."""
+        """Returns the plan to carry out: of the wanted policy, or of the one in force."""
         self._checks, self._canary = wanted.read_canary is not None, None
         made = _plan(wanted, wanted)
         if wanted.read_canary is not None and not isinstance(made, InvalidPlan):
@@ -148,14 +148,14 @@ class CanaryGate:
 
     @property
     def waits(self) -> bool:
-        """Whether a changed policy is not in force."""
+        """Whether a changed policy is being held."""
         before = self._in_force
         if self._canary is None or before is None:
             return False
         return list(before.policy) != list(self._changed.policy)
 
     def pending(self, now_s: float) -> CanaryAsk | None:
-        """The check that is to be run, or goes on."""
+        """The check to run, or still running."""
         ask = self._ask()
         if ask is None or (self._judged is not None and self._judged.key == ask.key):
             return None
@@ -174,7 +174,7 @@ class CanaryGate:
     def conclude(
         self, ask: CanaryAsk, outcome: CanaryOutcome, now_s: float, *, acts: bool = True
     ) -> AutoscalerEvent:
-        """Takes note of an outcome; the event that says so."""
+        """Records an outcome; returns the event that reports it."""
         message = outcome.message[:LONGEST_MESSAGE]
         if outcome.passed is None:
             self._failed = _Judgement(ask.key, passed=False, message=message)
@@ -190,7 +190,7 @@ class CanaryGate:
         return AutoscalerEvent(WARNING, "CanaryRefused", f"the changed policy {done}: {message}")
 
     def condition(self) -> AutoscalerCondition | None:
-        """What is known of a change; None: none is checked."""
+        """The condition about a changed policy; None: changes are not checked."""
         if not self._checks:
             return None
         if self.wrong is not None:
@@ -215,14 +215,14 @@ class CanaryGate:
     # What is remembered.
 
     def record(self) -> dict[str, Any]:
-        """What a restart must not lose, as plain data."""
+        """State to keep across a restart, as plain data."""
         return {
             "in_force": None if self._in_force is None else self._in_force._asdict(),
             "judged": None if self._judged is None else list(self._judged),
         }
 
     def restore(self, record: object) -> None:
-        """Takes back what `record` gave; what cannot be read is left out."""
+        """Restores a `record`; unreadable parts are ignored."""
         self.restored = True
         found = record if isinstance(record, dict) else {}
         match found.get("in_force"):
@@ -245,7 +245,7 @@ def _held(reason: str, message: str) -> AutoscalerCondition:
 
 
 def autoscaler_wants(named: ObjectName, spec: Mapping[str, Any]) -> WantedScaling:
-    """What an Autoscaler asks for: its policy is the section `scaling`."""
+    """The scaling that an Autoscaler asks for; its policy is the `scaling` section."""
     canary = spec.get("canary")
     policy = [{"scaling": spec["scaling"]}] if "scaling" in spec else []
     rest = {key: value for key, value in spec.items() if key != "scaling"}
@@ -259,7 +259,7 @@ def autoscaler_wants(named: ObjectName, spec: Mapping[str, Any]) -> WantedScalin
 
 
 def annotated_canary(text: str) -> CanarySpec:
-    """The canary that an annotation has; InvalidPlan says what is wrong with it."""
+    """Reads the canary from an annotation; raises InvalidPlan if it is wrong."""
     where = f"metadata.annotations[{ANNOTATION}]"
     if len(text) > LONGEST_ANNOTATION:
         raise InvalidPlan(f"{where}: it has more than {LONGEST_ANNOTATION} characters")
@@ -276,7 +276,7 @@ def annotated_canary(text: str) -> CanarySpec:
 
 
 def sides_of_check(ask: CanaryAsk) -> dict[str, bytes]:
-    """The two files that are checked against each other, by name. JSON is YAML, too."""
+    """The two files to compare, by name. JSON is valid YAML."""
     sides = {IN_FORCE: ask.in_force, CHANGED: ask.changed}
     return {
         f"{name}.yaml": b"\n---\n".join(map(msgspec.json.encode, documents))
@@ -285,7 +285,8 @@ def sides_of_check(ask: CanaryAsk) -> dict[str, bytes]:
 
 
 def check_arguments(ask: CanaryAsk, folder: Path, work: Path) -> list[str]:
-    """Of `windtunnel check`: `folder` has scenario and trace, `work` the two sides."""
+    """Arguments of `windtunnel check`: `folder` has scenario and trace, `work` the two files to
+    compare."""
     canary, limits = ask.canary, ask.canary.limits
     most = [f"--max={figure}={limit}" for figure, limit in limits.max.items()]
     least = [f"--min={figure}={limit}" for figure, limit in limits.min.items()]
@@ -307,7 +308,7 @@ def check_arguments(ask: CanaryAsk, folder: Path, work: Path) -> list[str]:
 
 
 def outcome_of_check(found: Mapping[str, Any], report: str) -> CanaryOutcome:
-    """The verdict and its main numbers, of `check.json`."""
+    """Reads the verdict and its main numbers from `check.json`."""
     limits: Sequence[Mapping[str, Any]] = found["limits"]
     told = "; ".join(
         f"{one['name']} {one['found_text']} ({one['limit']}: {one['verdict']})" for one in limits

@@ -1,14 +1,14 @@
-"""One autoscaling object under control: when it looks, what it orders, and what it remembers.
+"""The controller of one autoscaling object: its ticks, its orders, and its memory.
 
-A driver feeds it what was seen and carries its orders out, in this order:
+A driver supplies observations and carries out the orders, in this sequence:
 
     at next_s:   tick = controller.decide(seen, now_s)
-                 store controller.record()                 # what is ordered is known before it is
+                 store controller.record()                 # an order is on record before it is sent
                  for order in tick.orders: scale; controller.carried_out(order, outcome)
 
-A size that neither is what was last ordered nor was there before is a foreign change: a person,
-another autoscaler, or another installation. It is respected: orders are held for a while, which
-doubles with every further one, and a condition says so.
+A size that is neither the one last ordered nor the one before it is a foreign change, made by a
+person, another autoscaler, or another installation. It is respected: orders are held for a while,
+which doubles with every further foreign change, and a condition reports it.
 """
 
 import math
@@ -32,10 +32,10 @@ from windtunnel.settings.manifests import ConditionFields, StatusPart
 FIRST_HOLD_S: Final = 120.0
 LONGEST_HOLD_S: Final = 1800.0
 QUIET_S: Final = 3600.0
-"""After so long without a foreign change, the next one is a first one again."""
+"""After this long without a foreign change, the next one counts as the first again."""
 TAKE_OVER_INTERVALS: Final = 3
 TAKE_OVER_S: Final = 15.0
-"""A record that did not change for both together has lost its installation."""
+"""A record that stays unchanged for both together is taken over from its installation."""
 LONGEST_MESSAGE: Final = 1000
 
 ABLE: Final = "AbleToScale"
@@ -48,7 +48,7 @@ WARNING: Final = "Warning"
 
 
 class TargetFields(StatusPart, omit_defaults=False):
-    """One target: what it has, and what it should have."""
+    """One target of the status: its current and its desired size."""
 
     name: str
     current: int
@@ -56,12 +56,12 @@ class TargetFields(StatusPart, omit_defaults=False):
     recommended: int
     ready: int
     missing: int
-    """Ready, and did not answer."""
+    """Ready replicas that did not answer."""
     reason: str
 
 
 class AutoscalerStatus(StatusPart):
-    """What the status of an Autoscaler has."""
+    """The status of an Autoscaler."""
 
     observed_generation: int = -1
     last_scale_time: str | None = None
@@ -70,7 +70,7 @@ class AutoscalerStatus(StatusPart):
 
 
 class AutoscalerCondition(NamedTuple):
-    """A condition before it has a time."""
+    """A condition without its transition time."""
 
     type: str
     holds: bool
@@ -79,7 +79,7 @@ class AutoscalerCondition(NamedTuple):
 
 
 class AutoscalerEvent(NamedTuple):
-    """An event about the object."""
+    """A Kubernetes event about the object."""
 
     type: str
     reason: str
@@ -87,21 +87,21 @@ class AutoscalerEvent(NamedTuple):
 
 
 class TickObservation(NamedTuple):
-    """All that a driver has seen for one tick."""
+    """All that a driver observed for one tick."""
 
     pools: Mapping[str, PoolObservation | str]
-    """By pool: the target, or why nothing is known of it."""
+    """By pool: the target, or why nothing is known about it."""
     readings: Mapping[str, PodReading] = {}
     queued: int | None = 0
-    """Requests at a gateway; None: it does not say."""
+    """Requests queued at a gateway; None: it did not answer."""
     problems: Sequence[str] = ()
-    """Why some metrics could not be had."""
+    """Why some metrics are unavailable."""
     taken: Mapping[str, str] = {}
     """By pool: what else scales the target, such as an HPA."""
 
 
 class Order(NamedTuple):
-    """A size that a target is to have."""
+    """An order to set the size of a target."""
 
     target: ScaledTarget
     before: int
@@ -110,18 +110,18 @@ class Order(NamedTuple):
 
 
 class ScaleOutcome(Enum):
-    """What became of an order."""
+    """The outcome of an order."""
 
     DONE = "done"
     UNKNOWN = "unknown"
-    """No answer came: the next look tells."""
+    """No answer was received; the next observation shows whether it took effect."""
     REFUSED = "refused"
     WITHDRAWN = "withdrawn"
     """It was not sent."""
 
 
 class TickResult(NamedTuple):
-    """What came of a look."""
+    """The result of a tick."""
 
     decisions: Sequence[IssuedDecision]
     orders: Sequence[Order]
@@ -141,19 +141,19 @@ class Published(NamedTuple):
 
 
 class Claim(Struct):
-    """What was last ordered of a target, and how often another writer has changed it since."""
+    """The size last ordered for a target, and how often another writer has changed it since."""
 
     uid: str = ""
     written: int | None = None
     before: int | None = None
-    """What it was before an order whose outcome is not known."""
+    """The size before an order whose outcome is not known."""
     foreign: int = 0
     foreign_s: float = -math.inf
     until_s: float = -math.inf
-    """Orders are held until then."""
+    """Orders are held until this time."""
 
     def look(self, uid: str, size: int, now_s: float) -> int | None:
-        """Takes note of a size; if another writer set it, what it should have been."""
+        """Records an observed size; if another writer set it, returns the expected size."""
         expected = self.written
         if self.uid != uid or expected is None:
             self.uid, self.written, self.before = uid, size, None
@@ -172,9 +172,10 @@ class Claim(Struct):
 
 
 class RecordHolder:
-    """Which of several installations acts for an object: the one that keeps its record fresh.
+    """Decides which of several installations acts for an object: the one that keeps its record
+    fresh.
 
-    The others time by their own clock how long the record stays as it is.
+    The others measure on their own clocks how long the record stays unchanged.
     """
 
     def __init__(self, installation: str, interval_s: float) -> None:
@@ -193,7 +194,7 @@ class RecordHolder:
 
 
 class ScalingController:
-    """Decides for one object. `acts`: orders are given, and sizes not only recommended."""
+    """Decides for one object. `acts`: orders are issued; otherwise sizes are only recommended."""
 
     def __init__(self, plan: ScalingPlan, now_s: float, *, acts: bool = True) -> None:
         self.plan: Final = plan
@@ -219,9 +220,10 @@ class ScalingController:
     # What is remembered.
 
     def record(self) -> dict[str, Any]:
-        """What a restart must not lose, as plain data.
+        """State to keep across a restart, as plain data.
 
-        No two are alike: a record that stays the same has lost its installation.
+        Every record differs from the one before; one that stays unchanged has lost its
+        installation.
         """
         return {
             "decided_s": self._decided_s,
@@ -236,10 +238,10 @@ class ScalingController:
         }  # fmt: skip
 
     def restore(self, record: Mapping[str, Any], now_s: float) -> str:
-        """Takes back what `record` gave, also of a policy that was edited since.
+        """Restores a `record`, also one of an earlier version of the policy.
 
-        It may have been edited: what cannot be read is left out and reported. A `loop` of None
-        was too large to be stored.
+        It may have been edited by hand: unreadable parts are ignored and reported. A `loop` of None
+        was too large to store.
         """
         unreadable = (InputError, KeyError, TypeError, ValueError, AttributeError)
         try:
@@ -267,17 +269,17 @@ class ScalingController:
         return ""
 
     def counters(self) -> dict[str, Any]:
-        """What servers had counted at the last look, as plain data."""
+        """Server counters as of the last tick, as plain data."""
         return self._builder.state()
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
-        """Takes back what `counters` gave."""
+        """Restores `counters`."""
         self._builder.restore(counters)
 
     # One tick.
 
     def decide(self, seen: TickObservation, now_s: float) -> TickResult:
-        """Decisions for all targets, and the orders that may be given."""
+        """Decides for all targets; returns the decisions and the orders that may be sent."""
         self.ticks += 1
         self._decided_s = now_s
         self.next_s = self._loop.tick(now_s)
@@ -337,7 +339,7 @@ class ScalingController:
     def carried_out(
         self, order: Order, outcome: ScaleOutcome, says: str, now_s: float
     ) -> AutoscalerEvent | None:
-        """What became of an order; an event where people should know."""
+        """Records the outcome of an order; returns an event if it is worth reporting."""
         pool, claim = order.target.pool, self._claims[order.target.pool]
         self.orders[outcome] = self.orders.get(outcome, 0) + 1
         self._refused.pop(pool, None)
@@ -364,7 +366,7 @@ class ScalingController:
     # Conditions and events.
 
     def _held(self, taken: Mapping[str, str], now_s: float) -> dict[str, tuple[str, str]]:
-        """By pool, the reason and the sentence why no order is given."""
+        """By pool: the reason and the message why no order is issued."""
         held: dict[str, tuple[str, str]] = {}
         for pool, target in self._targets.items():
             claim = self._claims[pool]
@@ -409,7 +411,7 @@ class ScalingController:
         held: Mapping[str, tuple[str, str]],
         now_s: float,
     ) -> None:
-        """The conditions, by the names that the HorizontalPodAutoscaler has for them."""
+        """Sets the conditions, named as those of a HorizontalPodAutoscaler."""
         if self._refused:
             says = "; ".join(f"{pool}: {one}" for pool, one in self._refused.items())
             self._set_condition(
@@ -483,7 +485,7 @@ class ScalingController:
         self.conditions[condition.type] = condition._replace(message=message)
 
     def target_fields(self) -> list[TargetFields]:
-        """The targets of the status."""
+        """The `targets` of the status."""
         return [
             TargetFields(
                 pool, one.current, one.desired, one.recommended, one.ready, one.missing,
@@ -512,7 +514,8 @@ def _claim(one: Any, now_s: float) -> Claim:
 def merged_conditions(
     known: Sequence[Any], told: Sequence[AutoscalerCondition], stamp: str, generation: int
 ) -> list[dict[str, Any]]:
-    """A status' list of conditions: ours anew, those of others kept; times move with the status."""
+    """Merges conditions for a status: ours are replaced, others' kept; a transition time changes
+    only with its status."""
     ours = {one.type: one for one in told}
     before = {one.get("type"): one for one in known if isinstance(one, dict)}
     made = [one for kind, one in before.items() if kind not in ours]

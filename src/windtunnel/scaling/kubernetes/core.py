@@ -1,8 +1,8 @@
 """All autoscaling objects of a cluster: their plans, claims on targets, and decisions. No I/O.
 
-A driver reports facts (an object was edited, its record was read, its pods have answered) with the
-time, and carries out what is decided. Facts and decisions can be recorded; the same facts, given
-again to a new object, lead to the same decisions, which is what `windtunnel audit` checks.
+A driver reports facts (an object was edited, its record was read, its pods have answered) with
+their times, and carries out the decisions. Facts and decisions can be recorded; replaying the same
+facts to a new core yields the same decisions, which `windtunnel audit` checks.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ DECISIONS: Final = (RESIZED, KEPT, INVALID, ORDERED, EVENT)
 
 
 class StoredObject(NamedTuple):
-    """An object that asks for autoscaling, as it is stored."""
+    """An object that asks for autoscaling, as stored in the API server."""
 
     named: ObjectName
     uid: str
@@ -66,11 +66,11 @@ class StoredObject(NamedTuple):
     generation: int
     spec: Mapping[str, Any]
     canary: str | None = None
-    """Its annotation: kinds of Kthena have no field for it."""
+    """From its annotation: Kthena's kinds have no field for it."""
 
 
 class AutoscaledObject:
-    """One object, its plan, and the controller that carries it out."""
+    """One object, its plan, and the controller that carries out the plan."""
 
     def __init__(self, stored: StoredObject) -> None:
         self.named: Final = stored.named
@@ -80,11 +80,11 @@ class AutoscaledObject:
         """None: another object has its targets."""
         self.control: ScalingController | None = None
         self.wrong: InvalidPlan | None = None
-        """What is wrong with it; it is not scaled then, or goes on as it was."""
+        """The fault in it, if any; the object is then not scaled, or keeps its earlier plan."""
 
 
 class ScalingCore:
-    """Decides for all objects. `acts`: orders are given, and sizes not only recommended."""
+    """Decides for all objects. `acts`: orders are issued; otherwise sizes are only recommended."""
 
     def __init__(self, now_s: float, *, acts: bool, record: Record | None = None) -> None:
         self.objects: Final[dict[ObjectName, AutoscaledObject]] = {}
@@ -97,14 +97,14 @@ class ScalingCore:
         self._replanned: dict[ObjectName, AutoscaledObject] = {}
         self._claims_changed = True
         self._orders: Final[dict[tuple[ObjectName, str], tuple[ScalingController, Order]]] = {}
-        """By object and pool: those whose outcome is not known yet."""
+        """By object and pool: orders whose outcome is not known yet."""
         if record is not None:
             record(now_s, BEGAN, "scaling", "", {"acts": acts})
 
     # Which objects there are.
 
     def received(self, stored: StoredObject, now_s: float) -> None:
-        """An object that is new, or was edited; `plan` follows."""
+        """Takes an object that is new or was edited; call `plan` afterwards."""
         named = stored.named
         known = self.objects.get(named)
         if known is not None and _stamp(known.stored) == _stamp(stored):
@@ -126,7 +126,7 @@ class ScalingCore:
             self._edited.append(named)
 
     def others(self, targets: Mapping[TargetKey, str], now_s: float) -> None:
-        """What else scales targets, such as HPAs, by target; `plan` follows."""
+        """Takes what else scales targets, such as HPAs, by target; call `plan` afterwards."""
         if targets != self._others:
             if self._record is not None:
                 rows: list[Any] = [[*key, who] for key, who in targets.items()]
@@ -135,7 +135,7 @@ class ScalingCore:
             self._claims_changed = True
 
     def plan(self, now_s: float) -> None:
-        """Plans of objects that are new or were edited; the others go on."""
+        """Plans the objects that are new or were edited; the others keep their plans."""
         if not self._edited and not self._claims_changed:
             return
         if self._record is not None:
@@ -153,7 +153,7 @@ class ScalingCore:
             self.taken = taken_targets(self._claimants(), self._others)
 
     def take_replanned(self) -> list[AutoscaledObject]:
-        """Objects whose plan has changed since the last call."""
+        """Returns the objects whose plan has changed since the last call."""
         replanned, self._replanned = self._replanned, {}
         return list(replanned.values())
 
@@ -165,7 +165,7 @@ class ScalingCore:
         ]
 
     def _plan(self, one: AutoscaledObject, now_s: float) -> None:
-        """By what is asked for, or what is in force."""
+        """Plans one object by its wanted policy, or by the policy in force."""
         assert one.wanted is not None
         plan = one.gate.plan(one.wanted)
         wrong = one.gate.wrong
@@ -196,7 +196,8 @@ class ScalingCore:
         return made
 
     def _plan_kthena(self, api_version: str, now_s: float) -> None:
-        """Policies and bindings refer to each other: all of a group are read together."""
+        """Plans all policies and bindings of an API version together, since they refer to each
+        other."""
         stored = [
             kthena.Stored(named, self.objects[named].stored.spec, self.objects[named].stored.canary)
             for named in sorted(self.objects)
@@ -218,9 +219,9 @@ class ScalingCore:
     # What is remembered.
 
     def restore(self, named: ObjectName, record: Mapping[str, Any] | None, now_s: float) -> str:
-        """Goes on from a stored record, if any; what is wrong with it.
+        """Continues from a stored record, if any; returns what is wrong with it.
 
-        Without acting, it only says which spec is in force.
+        Without `acts`, only the policy in force is taken from it.
         """
         self._note(now_s, RESTORED, named, {"record": None if record is None else dict(record)})
         one = self.objects[named]
@@ -237,7 +238,7 @@ class ScalingCore:
     def checked(
         self, named: ObjectName, ask: CanaryAsk, outcome: CanaryOutcome, now_s: float
     ) -> AutoscalerEvent:
-        """The check that `ask` wanted has ended; the event that says so."""
+        """Records that the check for `ask` has ended; returns the event that reports it."""
         data = {"key": ask.key, "passed": outcome.passed, "message": outcome.message}
         self._note(now_s, CHECKED, named, data)
         one = self.objects[named]
@@ -249,7 +250,7 @@ class ScalingCore:
     # Decisions.
 
     def decide(self, named: ObjectName, seen: TickObservation, now_s: float) -> TickResult:
-        """Decisions about one object from what was observed."""
+        """Decides about one object from an observation."""
         self._note(now_s, OBSERVED, named, {"seen": seen})
         control = self.objects[named].control
         assert control is not None
@@ -273,7 +274,7 @@ class ScalingCore:
     def carried_out(
         self, named: ObjectName, pool: str, outcome: ScaleOutcome, says: str, now_s: float
     ) -> AutoscalerEvent | None:
-        """What became of the order of a pool; an event where people should know."""
+        """Records the outcome of a pool's order; returns an event if it is worth reporting."""
         data: dict[str, Any] = {"pool": pool, "outcome": outcome.value, "says": says}
         self._note(now_s, CARRIED_OUT, named, data)
         control, order = self._orders.pop((named, pool))
@@ -286,12 +287,12 @@ class ScalingCore:
 
     @property
     def awaits_outcomes(self) -> bool:
-        """Whether orders are on their way."""
+        """Whether the outcome of any order is still unknown."""
         return bool(self._orders)
 
     def log_anew(self, now_s: float) -> None:
-        """Records all that decisions follow from, for a log that begins now: not while orders are
-        on their way."""
+        """Records everything that decisions depend on, to begin a new log. Not to be called while
+        orders await an outcome."""
         assert not self._edited
         fresh = ScalingCore(now_s, acts=self._acts, record=self._record)
         for one in self.objects.values():
@@ -310,7 +311,7 @@ class ScalingCore:
         self.taken, self._claims_changed = fresh.taken, False
 
     def resume(self, named: ObjectName, state: Mapping[str, Any], now_s: float) -> None:
-        """Goes on exactly where another core was."""
+        """Continues exactly from another core's state."""
         self._note(now_s, RESUMED, named, {"state": dict(state)})
         one = self.objects[named]
         if state["gate"] is not None:
@@ -330,5 +331,5 @@ class ScalingCore:
 
 
 def _stamp(stored: StoredObject) -> tuple[str, int, str | None]:
-    """What is another one after an edit; annotations have no generation."""
+    """A value that changes with every edit; annotations do not change the generation."""
     return stored.uid, stored.generation, stored.canary

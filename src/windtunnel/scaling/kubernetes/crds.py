@@ -1,7 +1,7 @@
 """The CustomResourceDefinition of `Autoscaler`, generated from the declarations of its settings.
 
-Of `spec.scaling` the schema has what all policies share; the options of one policy are kept as they
-are written, and checked by the operator, as a scenario's are.
+For `spec.scaling` the schema covers the settings shared by all policies; the options of a single
+policy are preserved as written and checked by the operator, as in a scenario.
 """
 
 from typing import Final
@@ -52,7 +52,7 @@ BESIDE: Final = SchemaRules(
 
 
 def crds() -> list[Json]:
-    """As they are applied."""
+    """The CustomResourceDefinitions, ready to apply."""
     written = AutoscalerManifest.schema_of_files()
     parts = written["$defs"]
     schema = StructuralSchema(parts, BESIDE, defaults=False, numbers_as_durations=True)
@@ -72,7 +72,7 @@ def _without_scaling(fields: Json) -> Json:
 
 
 def _scaling(description: str) -> Json:
-    """What all policies share, by their declarations; the rest is kept."""
+    """The schema of the settings that all policies share; unknown fields are preserved."""
     written = PolicySettings.schema_of_files()
     schema = StructuralSchema(
         written.get("$defs", {}), BESIDE, defaults=False, numbers_as_durations=True

@@ -1,7 +1,7 @@
-"""Kthena's AutoscalingPolicy on a cluster, and the AutoscalingPolicyBinding of before its v1.0.
+"""Kthena's AutoscalingPolicy on a cluster, and the AutoscalingPolicyBinding from before v1.0.
 
-Policies are read by the same forms as in a simulation. Sources that a simulation passes over are
-kept here: a Prometheus query is asked as it is, and pods at the port that is written.
+Policies are parsed by the same forms as in a simulation. Metric sources that a simulation ignores
+are used here: Prometheus queries run as written, and pods are scraped at the given port.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,12 +58,12 @@ ROLES_STAY: Final = (
 
 
 class Stored(NamedTuple):
-    """An object of Kthena as the API server has it."""
+    """A Kthena object as stored in the API server."""
 
     named: ObjectName
     spec: Mapping[str, Any]
     canary: str | None = None
-    """Its annotation."""
+    """From its annotation."""
 
     def data(self) -> dict[str, Any]:
         named = self.named
@@ -80,7 +80,7 @@ AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
 class _LiveNames(ScenarioNames):
-    """Any target is a pool of its own, and any query can be asked."""
+    """Accepts any target as a pool of its own, and any query."""
 
     def pool(self, target: str, role: str = "") -> str:
         return f"{target}-{role}" if role else target
@@ -90,7 +90,7 @@ class _LiveNames(ScenarioNames):
 
 
 class _Written(NamedTuple):
-    """One target as a policy has it."""
+    """One target as written in a policy."""
 
     ref: ServingReference
     role: str
@@ -106,9 +106,10 @@ class _Written(NamedTuple):
 def wanted_by(
     policies: Sequence[Stored], bindings: Sequence[Stored]
 ) -> Iterator[tuple[ObjectName, WantedScaling]]:
-    """By the object that has the targets: a policy since v1.0, before it a binding.
+    """Yields the wanted scaling by the object that has the targets: a policy since v1.0, a binding
+    before.
 
-    What is checked of a change are the manifests: the policy, and its binding.
+    A canary check compares the manifests: the policy and, if any, its binding.
     """
     found = {(one.named.namespace, one.named.name): one for one in policies}
     bound: set[tuple[str, str]] = set()
@@ -131,7 +132,7 @@ def _wanted(named: ObjectName, manifests: Documents, canary: str | None) -> Want
 
 
 def _policy_name(spec: Mapping[str, Any]) -> str:
-    """Of the policy that a binding refers to; empty where it is not written as it must be."""
+    """The name of the policy that a binding refers to; empty if the reference is malformed."""
     match spec:
         case {"policyRef": {"name": str(name)}}:
             return name
@@ -139,7 +140,8 @@ def _policy_name(spec: Mapping[str, Any]) -> str:
 
 
 def plan_of(named: ObjectName, manifests: Documents) -> ScalingPlan:
-    """The plan of a policy with targets, or of a policy and its binding, as manifests."""
+    """Makes the plan of a policy with targets, or of a policy and its binding, from their
+    manifests."""
     by_kind = {str(one.get("kind")): one for one in manifests}
     policy_data, binding_data = by_kind.get(POLICY), by_kind.get(BINDING)
     binding = None if binding_data is None else _form(binding_data, AutoscalingPolicyBinding)

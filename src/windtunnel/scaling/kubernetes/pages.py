@@ -1,8 +1,9 @@
-"""What inference servers say of themselves under `/metrics`: load, and sums since they started.
+"""Metrics that inference servers publish under `/metrics`: load, and totals since their start.
 
-A page of a server and an answer of Prometheus are both read into samples, and samples into one
-`PodReading`: the names of vLLM, SGLang, TensorRT-LLM and TGI are declared here, once. A metric is
-that of the first name in its tuple that the server has; a server with several engines is summed up.
+A scraped page and a Prometheus response are both parsed into samples, and samples into one
+`PodReading`. The metric names of vLLM, SGLang, TensorRT-LLM and TGI are declared here, once: a
+server's metric is the first name of a tuple that it publishes. Several engines of a server are
+combined.
 """
 
 import math
@@ -81,7 +82,7 @@ HISTOGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class MetricSample(NamedTuple):
-    """One line of a page, or the newest value of a series."""
+    """One line of a scraped page, or the newest value of a series."""
 
     name: str
     labels: Mapping[str, str]
@@ -89,7 +90,8 @@ class MetricSample(NamedTuple):
 
 
 class HistogramSums(Struct, frozen=True):
-    """A histogram since the server started: counts up to each bound, and the sum of all values."""
+    """A histogram since the server started: cumulative counts by bucket bound, and the sum of all
+    values."""
 
     buckets: dict[float, float] = field(default_factory=dict)
     total: float = 0.0
@@ -97,12 +99,12 @@ class HistogramSums(Struct, frozen=True):
 
 
 class PodReading(Struct, frozen=True):
-    """What one server said; None: it does not say."""
+    """The metrics read from one server; None: not published."""
 
     waiting: int | None = None
     running: int | None = None
     kv_used: float | None = None
-    """The share of its KV cache."""
+    """The share of its KV cache in use."""
     kv_tokens: int | None = None
     counters: dict[str, float] = field(default_factory=dict)
     histograms: dict[str, HistogramSums] = field(default_factory=dict)
@@ -117,7 +119,7 @@ def _plain(name: str) -> str:
 
 
 def metric_names() -> list[str]:
-    """All names that are read, those of a histogram's series one by one."""
+    """The names of all metrics that are read, including each series of a histogram."""
     names = {
         _plain(one): None for table in (WAITING, RUNNING, KV_USED, CACHE_INFO) for one in table
     }
@@ -129,7 +131,7 @@ def metric_names() -> list[str]:
 
 
 def _any_of(names: Sequence[str]) -> str:
-    """A pattern of these words in which what they begin with alike is tried once."""
+    """A regular expression for any of these words, with common prefixes factored out."""
     if len(names) == 1:
         return re.escape(names[0])
     alike = os.path.commonprefix(names)  # noqa: RUF071 - of words
@@ -140,7 +142,7 @@ def _any_of(names: Sequence[str]) -> str:
 
 
 def _line_pattern(names: Sequence[str]) -> re.Pattern[bytes]:
-    """Of a line after its line break, which is found faster than the start of a line."""
+    """A pattern for a line with the line break before it, which is faster to find than `^`."""
     words = _any_of(names).encode()
     return re.compile(rb'\n(%s)(?:\{((?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*)\})?[ \t]+(\S{1,40})' % words)
 
@@ -150,7 +152,8 @@ _LABEL: Final = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\.)*)"')
 
 
 def page_samples(page: bytes, name: str = "") -> Iterator[MetricSample]:
-    """The samples of a page in Prometheus' text format that are read here, or of another name."""
+    """Parses a page in Prometheus' text format: samples of the metrics read here, or of one named
+    metric."""
     pattern = _line_pattern([name]) if name else _LINE
     for number, found in enumerate(pattern.finditer(b"\n" + page)):
         if number >= MOST_SAMPLES:
@@ -165,7 +168,7 @@ def page_samples(page: bytes, name: str = "") -> Iterator[MetricSample]:
 
 
 def sample_value(text: bytes | str) -> float | None:
-    """A value that can be: not below zero, no NaN, nothing beyond any size."""
+    """Parses a plausible value: at least 0, not NaN, at most `LARGEST_VALUE`; else None."""
     try:
         value = float(text)
     except ValueError:
@@ -174,7 +177,7 @@ def sample_value(text: bytes | str) -> float | None:
 
 
 def reading_of(samples: Iterable[MetricSample]) -> PodReading:
-    """What the samples of one server come to."""
+    """Combines the samples of one server."""
     found: dict[str, list[MetricSample]] = {}
     for sample in samples:
         found.setdefault(sample.name, []).append(sample)
@@ -197,7 +200,7 @@ def reading_of(samples: Iterable[MetricSample]) -> PodReading:
 
 
 def _first(found: Mapping[str, list[MetricSample]], table: tuple[str, ...]) -> list[MetricSample]:
-    """The series of the first of these names that there is."""
+    """The series of the first of these names that is present."""
     for name in table:
         plain, _, label = name.partition("{")
         series = found.get(plain, [])

@@ -1,4 +1,4 @@
-"""What one autoscaling object of a cluster comes to: targets, policy, and where metrics are."""
+"""The plan of one autoscaling object on a cluster: targets, policy, and metric sources."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
@@ -12,14 +12,14 @@ REPLICA_LABELS: Final = {
     "PodCliqueSet": "grove.io/podcliqueset-replica-index",
     "PodCliqueScalingGroup": "grove.io/podcliquescalinggroup-replica-index",
 }
-"""By kind of target: the label whose value the pods of one replica share."""
+"""By kind of target: the label whose value is shared by the pods of one replica."""
 
 SHARES_ONLY: Final = ("hpa", "keda", "knative", "aibrix")
-"""Policies that never count tokens of KV cache; those of Kthena do not, either."""
+"""Policies that never count KV-cache tokens; nor do those of Kthena."""
 
 
 class ObjectName(NamedTuple):
-    """An object of the API, by its version, kind, namespace and name."""
+    """The name of an API object: version, kind, namespace and name."""
 
     api_version: str
     kind: str
@@ -31,33 +31,33 @@ class ObjectName(NamedTuple):
 
 
 class ScaledTarget(NamedTuple):
-    """What is scaled: one pool of the policy, one object with a scale subresource."""
+    """A target to scale: one pool of the policy, one object with a scale subresource."""
 
     pool: str
     named: ObjectName
     bounds: PoolBounds
     role: str = "both"
     selector: str = ""
-    """Labels of the pods that are asked, beside the selector of the object's scale."""
+    """A label selector for the pods to scrape, in addition to the selector of the scale."""
     selects_alone: bool = False
-    """The selector of the scale is not for pods that are asked."""
+    """Whether `selector` replaces the selector of the scale."""
     replica_label: str = ""
-    """Pods that share its value are one replica; empty: each pod is one."""
+    """Pods with the same value of this label form one replica; empty: each pod is a replica."""
     port: int = 8000
     path: str = "/metrics"
     replica: ReplicaSpec = ReplicaSpec()
     cannot: str = ""
-    """Why no order can be given, and a size is only recommended."""
+    """Why no order can be issued, so that the size is only recommended."""
 
 
 class PrometheusSource(NamedTuple):
-    """Pods are not asked: Prometheus has what they said."""
+    """Pod metrics come from Prometheus instead of from the pods."""
 
     pod_label: str = "pod"
 
 
 class ExternalQuery(NamedTuple):
-    """A metric of a pool that is the answer to a query."""
+    """A metric of a pool that is the result of a Prometheus query."""
 
     pool: str
     metric: str
@@ -66,30 +66,30 @@ class ExternalQuery(NamedTuple):
 
 
 class QueueSource(NamedTuple):
-    """A gateway's page of metrics, and the one that counts its queued requests."""
+    """A gateway's metrics page, and its metric for queued requests."""
 
     url: str
     metric: str
 
 
 class ScalingPlan(NamedTuple):
-    """All that one object asks for."""
+    """Everything that one object asks for."""
 
     model: str
     targets: tuple[ScaledTarget, ...]
     setup: ScalingSetup
     objective: Objective = Objective()
     prometheus: PrometheusSource | None = None
-    """None: pods are asked."""
+    """None: the pods themselves are scraped."""
     queries: tuple[ExternalQuery, ...] = ()
     asks_pods: bool = True
-    """Whether pods have anything to say: not where every metric is the answer to a query."""
+    """Whether pods are scraped: not if every metric comes from a query."""
     queue: QueueSource | None = None
     recommends_only: bool = False
 
     @property
     def needs_capacity(self) -> bool:
-        """Whether the policy counts tokens, so that it must know how many fit."""
+        """Whether the policy counts tokens and so needs the KV-cache capacity."""
         return not any(
             policy.policy in SHARES_ONLY or policy.policy.startswith("kthena-")
             for _, policy in self.setup.policies
@@ -109,7 +109,7 @@ TargetKey = tuple[str, str, str]
 
 
 class Claimant(NamedTuple):
-    """An object that wants to scale its targets."""
+    """An object that would scale its targets."""
 
     named: ObjectName
     created: str
@@ -120,9 +120,10 @@ class Claimant(NamedTuple):
 def taken_targets(
     claimants: Iterable[Claimant], others: Mapping[TargetKey, str]
 ) -> dict[ObjectName, dict[str, str]]:
-    """By object and pool: rivals for a target. The oldest object has it, and `others` first.
+    """By object and pool: the rival that has the target. `others` take precedence, then the oldest
+    object.
 
-    What only recommends claims no target.
+    An object that only recommends claims no target.
     """
     owners = dict(others)
     taken: dict[ObjectName, dict[str, str]] = {}
@@ -139,18 +140,19 @@ def taken_targets(
 
 
 class InvalidPlan(WindtunnelError):
-    """An object that cannot be carried out; the sentence says all that is wrong with it."""
+    """An object that cannot be carried out; the message lists every fault in it."""
 
 
 class PlanBug(InvalidPlan):
-    """An object that a bug keeps from being carried out; its cause is the exception."""
+    """An object that cannot be carried out because of a bug; its cause is the exception."""
 
 
 Made = TypeVar("Made")
 
 
 def attempt(make: Callable[[], Made]) -> Made | InvalidPlan:
-    """What `make` returns; a bug that one object brings to light must not stop the others."""
+    """Returns the result of `make`, or its error: a bug triggered by one object must not stop the
+    others."""
     try:
         return make()
     except InvalidPlan as error:
@@ -162,7 +164,7 @@ def attempt(make: Callable[[], Made]) -> Made | InvalidPlan:
 
 
 class LinearStepTimes(StepTimes):
-    """Step times by a fixed cost and costs per unit of work, as the `linear` model has them."""
+    """Step times from a fixed cost and costs per unit of work, as in the `linear` model."""
 
     def __init__(
         self, fixed_s: float, prefill_token_s: float, decode_s: float, context_token_s: float

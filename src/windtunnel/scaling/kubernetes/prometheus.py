@@ -1,8 +1,8 @@
-"""Prometheus' HTTP API: what is asked of it, and what its answers say.
+"""Prometheus' HTTP API: queries and responses.
 
-For pods, the raw samples of a window are asked for (`{...}[45s]`), and not the value that an
-instant query has: that one may be five minutes old and does not say so. An answer that is no
-success, too large or of another shape is `Unavailable`, with a sentence; no number is made of it.
+For pods, the query asks for the raw samples of a window (`{...}[45s]`) rather than an instant
+value, which may be five minutes old without saying so. A response that reports an error, is too
+large or is malformed raises `Unavailable` with the reason; no number is derived from it.
 """
 
 import math
@@ -23,7 +23,7 @@ FUTURE_S: Final = 30.0
 
 
 class Unavailable(WindtunnelError):
-    """Metrics could not be had; nothing is decided by them."""
+    """Metrics are unavailable, so no decision is based on them."""
 
 
 class _Data(msgspec.Struct, rename="camel"):
@@ -52,7 +52,7 @@ _SCALAR: Final = msgspec.json.Decoder(tuple[float, str])
 def pods_query(
     names: Sequence[str], namespace: str, pods: Sequence[str], window_s: float, *, pod_label: str
 ) -> str:
-    """The samples of the last seconds of these metrics of these pods."""
+    """The query for the samples of these metrics and pods in the last seconds."""
     matchers = [
         f'__name__=~"{"|".join(map(_exactly, names))}"',
         f'namespace="{_quoted(namespace)}"',
@@ -62,7 +62,7 @@ def pods_query(
 
 
 def _exactly(text: str) -> str:
-    """A name within a regular expression of a query."""
+    """Escapes a name for a regular expression within a query."""
     return _quoted("".join(f"\\{one}" if one in "\\.+*?()|[]{}^$" else one for one in text))
 
 
@@ -73,7 +73,7 @@ def _quoted(text: str) -> str:
 def samples_by_pod(
     answer: bytes, now_s: float, oldest_s: float, *, pod_label: str
 ) -> dict[str, list[MetricSample]]:
-    """By pod: the newest value of every series of a window that is not older than that."""
+    """By pod: the newest value of each series, unless older than `oldest_s`."""
     data = _success(answer)
     if data.result_type != "matrix":
         raise Unavailable(f"Prometheus answers a {printable(data.result_type)[:40]}, no matrix")
@@ -91,15 +91,15 @@ def samples_by_pod(
 
 
 class QueriedSeries(NamedTuple):
-    """One series of an answer."""
+    """One series of a response."""
 
     labels: dict[str, str]
     values: list[tuple[float, float]]
-    """Times and finite values."""
+    """Timestamps and finite values."""
 
 
 def matrix_of(answer: bytes) -> list[QueriedSeries]:
-    """The series that a query over a time gives."""
+    """The series of a response to a range query."""
     data = _success(answer)
     if data.result_type != "matrix":
         raise Unavailable(f"Prometheus answers a {printable(data.result_type)[:40]}, no matrix")
@@ -112,7 +112,7 @@ def matrix_of(answer: bytes) -> list[QueriedSeries]:
 
 
 def number_of(answer: bytes) -> float:
-    """The one number that an instant query gives: a scalar, or a vector of one sample."""
+    """The single number of a response to an instant query: a scalar, or a vector of one sample."""
     data = _success(answer)
     if data.result_type == "scalar":
         _, text = _decoded(_SCALAR, data.result)
@@ -134,7 +134,7 @@ def number_of(answer: bytes) -> float:
 
 
 def refusal(status: int, body: bytes) -> Unavailable:
-    """Why a response with a status other than 200 is not an answer."""
+    """The error for a response with a status other than 200."""
     said = ""
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
         said = _ANSWER.decode(body).error
@@ -158,7 +158,7 @@ def _decoded(decoder: "msgspec.json.Decoder[Any]", text: bytes | msgspec.Raw) ->
 
 
 def unread(pods: Iterable[str]) -> str:
-    """A sentence about pods of which nothing was said."""
+    """A message about pods without metrics."""
     names = sorted(pods)
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"no metrics of {shown}"

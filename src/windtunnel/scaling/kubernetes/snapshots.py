@@ -1,10 +1,10 @@
-"""From pods and what they said to the snapshot that policies decide on.
+"""From pods and their metrics to the snapshot that policies decide on.
 
-Pods that share the value of a label are one replica, as those of a scaling group are. A replica is
-ready when all of its pods are, and has answered when one of them said what its load is; a ready one
-that has not is `missing`, which policies count as Kubernetes does. Counters are remembered by the
-uid of a pod: one that is lower than before was reset, and is itself the increase. Where some ready
-replicas did not answer, the traffic of the others stands for theirs.
+Pods with the same value of a label form one replica, such as those of a scaling group. A replica is
+ready when all its pods are, and has answered when one of them reported its load; a ready one that
+has not is `missing`, which policies handle as Kubernetes does. Counters are remembered by pod uid:
+one that is lower than before was reset, and its value is itself the increase. If some ready
+replicas did not answer, the traffic is extrapolated from the others.
 """
 
 import math
@@ -40,9 +40,9 @@ from windtunnel.scaling.snapshot import (
 )
 
 WITHOUT_END: Final = 10**12
-"""Accelerators of a kind without a limit."""
+"""Stands for an unlimited number of accelerators of a kind."""
 UNKNOWN_KV: Final = 1.0
-"""Tokens that fit where unknown: the share in use is right all the same."""
+"""Placeholder for an unknown KV capacity in tokens; the share in use is still right."""
 
 
 class PodView(NamedTuple):
@@ -57,18 +57,18 @@ class PodView(NamedTuple):
     ready: bool = True
     terminating: bool = False
     ended: bool = False
-    """Failed or succeeded: it counts for nothing."""
+    """Failed or succeeded, so that it is ignored."""
 
 
 class PoolObservation(NamedTuple):
-    """One target as it was seen: what was last asked for, and its pods."""
+    """One target as observed: its requested size and its pods."""
 
     size: int
     pods: Sequence[PodView] = ()
     external: Mapping[str, float] | None = None
-    """Answers to the queries of its policy, by metric."""
+    """Results of the policy's queries, by metric."""
     uid: str = ""
-    """Of the target: one that was created anew was never ordered anything."""
+    """The target's uid: a re-created target has no earlier orders."""
 
 
 class _Earlier(NamedTuple):
@@ -77,7 +77,7 @@ class _Earlier(NamedTuple):
 
 
 class _Traffic:
-    """Increases of one model over an interval, of what prompts are sent to and what answers."""
+    """Increases of one model's counters and histograms over an interval."""
 
     def __init__(self) -> None:
         self.arrived = 0.0
@@ -97,7 +97,7 @@ class _Traffic:
 
 
 class SnapshotBuilder:
-    """Takes the snapshots of one policy; it remembers the counters of the last look."""
+    """Builds the snapshots for one policy; remembers the counters of the last tick."""
 
     def __init__(self, plan: ScalingPlan) -> None:
         self._plan: Final = plan
@@ -111,7 +111,7 @@ class SnapshotBuilder:
         queued: int,
         now_s: float,
     ) -> Snapshot:
-        """`readings` are by the uid of a pod; a pod that is not in it did not answer."""
+        """Builds a snapshot; `readings` are by pod uid, and a pod without one did not answer."""
         traffic = _Traffic()
         earlier: dict[str, _Earlier] = {}
         variants = []
@@ -172,18 +172,18 @@ class SnapshotBuilder:
         return Snapshot(now_s, [model], self._free(variants))
 
     def state(self) -> dict[str, Any]:
-        """The counters of the last look, as plain data."""
+        """The counters of the last tick, as plain data."""
         taken_s = self._taken_s if math.isfinite(self._taken_s) else None
         return {"taken_s": taken_s, "earlier": to_builtins(self._earlier, str_keys=True)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave."""
+        """Restores a `state`."""
         taken_s = state["taken_s"]
         self._taken_s = -math.inf if taken_s is None else float(taken_s)
         self._earlier = convert(state["earlier"], dict[str, _Earlier], str_keys=True)
 
     def _free(self, variants: Sequence[Variant]) -> dict[str, int] | None:
-        """Accelerators of the policy's limits that no replica has or waits for."""
+        """Free accelerators within the policy's limits, neither in use nor requested."""
         limits = self._plan.setup.accelerators
         if limits is None:
             return None
@@ -194,7 +194,7 @@ class SnapshotBuilder:
         return free
 
     def _counts(self, reading: PodReading, target: ScaledTarget) -> bool:
-        """Whether an answer is one: it says the load, and how much fits where that is needed."""
+        """Whether a scrape is usable: it reports load and, where required, KV capacity."""
         return reading.says_load and (
             not self._plan.needs_capacity
             or reading.kv_tokens is not None
@@ -202,7 +202,8 @@ class SnapshotBuilder:
         )
 
     def _increase(self, pod: PodView, reading: PodReading, now_s: float) -> "_Increase | None":
-        """Since the last look; None: it existed before the first look."""
+        """The increase since the last tick; None: the pod existed before but has no earlier
+        reading."""
         before = self._earlier.get(pod.uid)
         span_s = now_s - self._taken_s
         if before is None:
@@ -215,7 +216,7 @@ class SnapshotBuilder:
     def _remember(
         self, seen: dict[str, _Earlier], pools: Mapping[str, PoolObservation], now_s: float
     ) -> None:
-        """Pods that are gone are forgotten; one that did not answer keeps what it said last."""
+        """Keeps the latest reading of each pod that still exists."""
         alive = {pod.uid for look in pools.values() for pod in look.pods}
         kept = {uid: one for uid, one in self._earlier.items() if uid in alive}
         self._earlier = {**kept, **seen}
@@ -224,9 +225,9 @@ class SnapshotBuilder:
 
 class _Increase(NamedTuple):
     reading: PodReading
-    """Counters and histograms are increases; the load is the change of it."""
+    """Increases of counters and histograms, and the changes in load."""
     weight: float
-    """What part of it belongs to the interval."""
+    """The fraction of it that falls within the interval."""
 
 
 def _since(before: PodReading, after: PodReading) -> PodReading:
@@ -257,7 +258,7 @@ def _since(before: PodReading, after: PodReading) -> PodReading:
 
 
 def _gain(traffic: _Traffic, increase: _Increase | None, role: str) -> None:
-    """Prompts are counted where they are computed, answers where they are written."""
+    """Adds an increase: prompts count at prefill servers, completions at decode servers."""
     if increase is None:
         return
     reading, weight = increase
@@ -314,7 +315,7 @@ def _flow(traffic: _Traffic, interval_s: float, objective: Objective) -> Flow:
 
 
 def _attained(histograms: Mapping[str, HistogramSums], objective: Objective) -> float:
-    """At most this share was within every target; of each, histograms know how many were."""
+    """An upper bound on SLO attainment: the lowest share within any single target."""
     bounds = {TTFT: objective.ttft_s, TPOT: objective.tpot_s, E2E: objective.e2e_s}
     return min(
         share_below(histograms[what].buckets, bound_s) if bound_s > 0.0 else 1.0
@@ -327,7 +328,8 @@ def _over(amount: float, count: float) -> float:
 
 
 def quantile(buckets: Mapping[float, float], share: float) -> float:
-    """As `histogram_quantile` has it: on a line within a bucket; 0 where nothing was counted."""
+    """A quantile as in `histogram_quantile`, interpolated within a bucket; 0 for an empty
+    histogram."""
     counts = list(buckets.items())
     if not counts or counts[-1][1] <= 0.0:
         return 0.0
@@ -343,7 +345,7 @@ def quantile(buckets: Mapping[float, float], share: float) -> float:
 
 
 def share_below(buckets: Mapping[float, float], bound_s: float) -> float:
-    """The share of values up to a bound, on a line within a bucket; 1 where there are none."""
+    """The share of values up to a bound, interpolated within a bucket; 1 for an empty histogram."""
     counts = list(buckets.items())
     if not counts or counts[-1][1] <= 0.0:
         return 1.0
@@ -357,7 +359,7 @@ def share_below(buckets: Mapping[float, float], bound_s: float) -> float:
 
 
 def _replicas(pods: Sequence[PodView], label: str) -> Iterable[tuple[str, list[PodView]]]:
-    """By name, the pods of each replica."""
+    """The name and pods of each replica."""
     found: dict[str, list[PodView]] = {}
     for pod in sorted(pods, key=lambda one: one.name):
         if not pod.ended:

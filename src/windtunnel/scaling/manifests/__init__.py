@@ -1,1 +1,2 @@
-"""Autoscaling as its users write it for Kubernetes: read, checked, and turned into policies."""
+"""Autoscaling manifests as users write them for Kubernetes: parsed, checked, and turned into
+policies."""

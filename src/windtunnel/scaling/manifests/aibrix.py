@@ -28,7 +28,7 @@ Strategy = Literal["HPA", "KPA", "APA"]
 
 
 class AibrixAnnotations(AnnotationForm):
-    """What the controller reads of the annotations, without their prefix; it ignores others."""
+    """The annotations that the controller reads, without their prefix; others are ignored."""
 
     prefix: ClassVar[str] = "autoscaling.aibrix.ai/"
 
@@ -40,33 +40,33 @@ class AibrixAnnotations(AnnotationForm):
     ) = Field(default=None, description="Largest shrink factor.")
     scale_up_tolerance: (
         Annotated[float, Becomes(AibrixSettings, "up_tolerance", IN_TEXT)] | None
-    ) = Field(default=None, description="Deviation above a target that is tolerated.")
+    ) = Field(default=None, description="Tolerated deviation above a target.")
     scale_down_tolerance: (
         Annotated[float, Becomes(AibrixSettings, "down_tolerance", IN_TEXT)] | None
-    ) = Field(default=None, description="The same below a target.")
+    ) = Field(default=None, description="Tolerated deviation below a target.")
     panic_threshold: (
         Annotated[float, Becomes(AibrixSettings, "panic_threshold", IN_TEXT)] | None
-    ) = Field(default=None, description="What starts a panic.")
+    ) = Field(default=None, description="Ratio of the two means that starts a panic.")
     scale_up_cooldown_window: Annotated[float, Becomes(AibrixSettings, "up_cooldown_s")] | None = (
-        Field(default=None, description="Window of recommendations before it grows.")
+        Field(default=None, description="Window of recommendations for scaling up.")
     )
     scale_down_cooldown_window: (
         Annotated[float, Becomes(AibrixSettings, "down_cooldown_s")] | None
-    ) = Field(default=None, description="The same before it shrinks.")
+    ) = Field(default=None, description="Window of recommendations for scaling down.")
 
 
 class AibrixMetadata(ManifestMetadata):
-    """Name, and annotations that say how it scales."""
+    """Name and annotations, which configure scaling."""
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from AibrixAnnotations.faults(self.annotations, where)
 
 
 class AibrixSourceForm(ApiSection):
-    """A metric, what it should be, and where it comes from."""
+    """A metric, its target, and its source."""
 
     metric_source_type: Literal["pod", "resource", "custom", "external", "domain"] = Field(
-        description="From every pod, or one number of all."
+        description="From every pod, or one number for all."
     )
     protocol_type: AnyText | None = Field(default=None, description="Not used.")
     endpoint: AnyText | None = Field(default=None, description="Not used.")
@@ -74,7 +74,7 @@ class AibrixSourceForm(ApiSection):
     port: AnyText | None = Field(default=None, description="Not used.")
     target_metric: AnyText = Field(description="The metric.")
     target_value: Annotated[float, Becomes(HpaMetric, "target", IN_TEXT)] = Field(
-        description="What it should be."
+        description="The target."
     )
 
     @property
@@ -82,7 +82,7 @@ class AibrixSourceForm(ApiSection):
         return self.metric_source_type in ("external", "domain")
 
     def metric(self, names: ScenarioNames) -> str:
-        """The metric of the scenario."""
+        """Maps it to a metric of the scenario."""
         find = names.resource if self.metric_source_type == "resource" else names.metric
         return find(self.target_metric)
 
@@ -91,19 +91,20 @@ class AibrixSourceForm(ApiSection):
 
 
 class SubTargetSelector(ApiSection):
-    """A part of the target."""
+    """The part of the target to scale."""
 
     role_name: AnyText = Field(default="", description="The name of its role.")
 
 
 class PodAutoscalerForm(ApiSection):
-    """What a PodAutoscaler says."""
+    """The spec of a PodAutoscaler."""
 
-    scale_target_ref: Reference = Field(description="What is scaled.")
+    scale_target_ref: Reference = Field(description="The object to scale.")
     sub_target_selector: SubTargetSelector = Field(
-        default_factory=SubTargetSelector, description="Default: all of it."
+        default_factory=SubTargetSelector,
+        description="The part of it to scale; default: all of it.",
     )
-    min_replicas: Count = Field(default=1, description="The fewest replicas.")
+    min_replicas: Count = Field(default=1, description="Fewest replicas.")
     max_replicas: Most = Field(description="Most replicas.")
     schedules: list[Opaque] | None = Field(
         default=None, description="Not used: a run has no time of day."
@@ -116,7 +117,7 @@ class PodAutoscalerForm(ApiSection):
     ) = Field(default=None, description="Window of the means.")
     panic_window_seconds: (
         Annotated[float, Becomes(AibrixSettings, "panic_window_s", SECONDS)] | None
-    ) = Field(default=None, description="Window of a panic's means.")
+    ) = Field(default=None, description="Window of the means in a panic.")
     behavior: Opaque | None = Field(default=None, description="Not used by its controller.")
     scaling_strategy: Strategy = Field(description="HPA, KPA or APA.")
 
@@ -131,10 +132,10 @@ class PodAutoscalerForm(ApiSection):
 
 
 class PodAutoscaler(ScalingManifest):
-    """A PodAutoscaler of AIBrix."""
+    """AIBrix' PodAutoscaler."""
 
     metadata: AibrixMetadata = Field(description="Its name.")
-    spec: PodAutoscalerForm = Field(description="What it says.")
+    spec: PodAutoscalerForm = Field(description="The spec.")
 
     def notes(self, names: ScenarioNames) -> Iterator[str]:
         if self.spec.schedules:

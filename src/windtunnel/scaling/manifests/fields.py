@@ -1,8 +1,8 @@
-"""How a manifest's fields become settings, and the parts that all autoscaling manifests share.
+"""How manifest fields become settings, and the parts that all autoscaling manifests share.
 
-A field of a form that becomes a setting says so with `Becomes`: it is read as the manifest writes
-it, and held to the range that the setting declares. So a value that is out of range is a fault at
-the manifest's own field.
+A field that becomes a setting is marked with `Becomes`: it is parsed in the manifest's notation and
+checked against the range of the setting. So a value out of range is reported at the manifest's own
+field.
 """
 
 import math
@@ -29,7 +29,7 @@ SECONDS = Whole(0, 10**9)
 
 
 class NumberText(FreeText):
-    """Text that holds a finite number, as annotations and triggers have them."""
+    """Text with a finite number, as in annotations and triggers."""
 
     allowed = "a number"
 
@@ -48,9 +48,9 @@ IN_TEXT = NumberText()
 
 
 class Like(Leaf):
-    """A value like another: `read` in the manifest's way, then held to the range of that.
+    """A value parsed by `read` in the manifest's notation, then checked like another one.
 
-    `kind` and `name` are a setting, or `kind` is the value itself.
+    That one is the setting `name` of the section `kind`, or `kind` itself.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Like(Leaf):
 
 
 class Becomes(Like):
-    """A field that becomes a setting of this name."""
+    """A field that becomes the setting of this name."""
 
 
 def settings_of(form: ApiSection) -> dict[str, Any]:
-    """What a form has for settings, by their names; what is not written is left to them."""
+    """The settings given by a form, by name; omitted fields keep the settings' defaults."""
     found: dict[str, Any] = {}
     for name, field in type(form).model_fields.items():
         value = getattr(form, name)
@@ -90,25 +90,25 @@ def settings_of(form: ApiSection) -> dict[str, Any]:
 
 
 def _marks(field: FieldInfo) -> Iterator[object]:
-    """Of a field, also of one that may be left out: `Annotated[..., mark] | None`."""
+    """The marks of a field, also of an optional one: `Annotated[..., mark] | None`."""
     yield from field.metadata
     for member in get_args(field.annotation):
         yield from getattr(member, "__metadata__", ())
 
 
 def _kebab(word: str) -> str:
-    """`minScale`, as annotations were once written, is `min-scale`; and so is `min_scale`."""
+    """Converts `minScale`, the older spelling of annotations, and `min_scale` to `min-scale`."""
     return re.sub("[A-Z]", lambda letter: "-" + letter[0].lower(), word).replace("_", "-")
 
 
 class AnnotationForm(ApiSection, alias_generator=_kebab, extra="ignore"):
-    """Annotations of one prefix, read as a form is."""
+    """Annotations with one prefix, parsed as a form."""
 
     prefix: ClassVar[str]
 
     @classmethod
     def keys(cls, annotations: Mapping[str, str] | None) -> dict[str, str]:
-        """Annotations as they are written, by the words that fields have."""
+        """Maps the field names of annotations to the annotations as written."""
         words = [key for key in annotations or {} if key.startswith(cls.prefix)]
         return {_kebab(key.removeprefix(cls.prefix)): key for key in words}
 
@@ -119,7 +119,7 @@ class AnnotationForm(ApiSection, alias_generator=_kebab, extra="ignore"):
 
     @classmethod
     def faults(cls, annotations: Mapping[str, str] | None, where: Context) -> Iterator[Fault]:
-        """What is wrong with them, beside a key `annotations`."""
+        """Yields the faults in the annotations, located below `annotations`."""
         try:
             found = list(cls.of(annotations).check(where))
         except ValidationError as error:
@@ -130,7 +130,7 @@ class AnnotationForm(ApiSection, alias_generator=_kebab, extra="ignore"):
 
 
 class Assignment(NamedTuple):
-    """A policy, and what asks for it; the policy names the pools that it scales."""
+    """A policy and the manifest that it comes from; the policy lists the pools that it scales."""
 
     source: str
     """Kind and name of the manifest."""
@@ -138,19 +138,19 @@ class Assignment(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """What manifests are checked against: the root of a `Context`."""
+    """The root of the `Context` that manifests are checked against."""
 
     names: ScenarioNames
     policy: Any = None
-    """Of Kthena: the policy whose targets are checked."""
+    """For Kthena: the policy whose targets are checked."""
     earlier: bool = False
-    """Of Kthena: the targets are those of a binding, as before v1.0."""
+    """For Kthena: the targets are those of a binding, as before v1.0."""
     bound: bool = False
-    """Of Kthena: a binding has targets for this policy."""
+    """For Kthena: a binding has the targets of this policy."""
 
 
 class Reference(ApiSection):
-    """Names another object."""
+    """A reference to another object."""
 
     api_version: AnyText | None = Field(default=None, description="Its group and version.")
     kind: AnyText | None = Field(default=None, description="Its kind.")
@@ -162,19 +162,19 @@ class Reference(ApiSection):
 
 
 class PoolReference(Reference):
-    """Names what is scaled: a pool of the scenario."""
+    """A reference to the scaled object, which is a pool of the scenario."""
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from refusals(where, "name", where.root.names.pool, self.name)
 
 
 class ScalingManifest(Manifest):
-    """An object that scales a pool on its own."""
+    """A manifest that scales a pool by itself."""
 
     def policy(self, names: ScenarioNames) -> PolicySettings:
         """The policy of a manifest without faults."""
         raise NotImplementedError
 
     def notes(self, names: ScenarioNames) -> Iterator[str]:
-        """What is written and has no effect in a run, or another one."""
+        """Notes about fields that have no effect, or a different one, in a run."""
         return iter(())

@@ -1,4 +1,4 @@
-"""Kubernetes' HorizontalPodAutoscaler, `autoscaling/v2`, as its users write it."""
+"""Kubernetes' HorizontalPodAutoscaler, `autoscaling/v2`."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, TypeVar
@@ -42,7 +42,7 @@ from windtunnel.settings.manifests import AnyText, Count, Opaque
 from windtunnel.settings.section import ApiSection, Context
 
 CPU, USUAL_CPU_PERCENT = "cpu", 80.0
-"""What Kubernetes scales by where an HPA names no metric."""
+"""The metric of an HPA that names none, as in Kubernetes."""
 AVERAGE_VALUE = "AverageValue"
 TARGET_TYPES = {
     "Pods": (AVERAGE_VALUE,),
@@ -51,37 +51,41 @@ TARGET_TYPES = {
     "Resource": ("Utilization", AVERAGE_VALUE),
     "ContainerResource": ("Utilization", AVERAGE_VALUE),
 }
-"""Types of a metric, and of the targets that it may have."""
+"""The target types that each metric type may have."""
 TARGET_KEYS = {
     AVERAGE_VALUE: "averageValue",
     "Value": "value",
     "Utilization": "averageUtilization",
 }
-"""Types of a target, and the key of its number."""
+"""The key of the number, by target type."""
 Target = Annotated[float, Becomes(HpaMetric, "target", QUANTITY)]
 D = TypeVar("D", HpaUp, HpaDown)
 
 
 class HpaMetricId(ApiSection):
-    """Which metric."""
+    """The name of a metric."""
 
     name: AnyText = Field(description="Its name.")
-    selector: Opaque | None = Field(default=None, description="Not used: the target has its own.")
+    selector: Opaque | None = Field(
+        default=None, description="Not used: the target has its own selector."
+    )
 
 
 class HpaTargetForm(ApiSection):
-    """What a metric should be."""
+    """The target of a metric."""
 
-    type: Literal["AverageValue", "Value", "Utilization"] = Field(description="Of what.")
-    average_value: Target | None = Field(default=None, description="Of one replica.")
-    value: Target | None = Field(default=None, description="Of all replicas.")
+    type: Literal["AverageValue", "Value", "Utilization"] = Field(
+        description="The type of the target."
+    )
+    average_value: Target | None = Field(default=None, description="Per replica.")
+    value: Target | None = Field(default=None, description="For all replicas together.")
     average_utilization: Annotated[int, Whole(1, 10**6)] | None = Field(
-        default=None, description="Of a resource: percent of what a pod requests."
+        default=None, description="For a resource: percent of a pod's request."
     )
 
     @property
     def number(self) -> float | None:
-        """What is given for its type."""
+        """The number given for its type."""
         return {
             AVERAGE_VALUE: self.average_value,
             "Value": self.value,
@@ -90,53 +94,55 @@ class HpaTargetForm(ApiSection):
 
 
 class PodsMetricForm(ApiSection):
-    """The mean of all pods."""
+    """A metric averaged over all pods."""
 
-    metric: HpaMetricId = Field(description="Which metric.")
-    target: HpaTargetForm = Field(description="What it should be.")
+    metric: HpaMetricId = Field(description="The metric.")
+    target: HpaTargetForm = Field(description="Its target.")
 
 
 class ObjectMetricForm(PodsMetricForm):
-    """A number of another object."""
+    """A metric of another object."""
 
     described_object: Reference | None = Field(default=None, description="Not used.")
 
 
 class ResourceMetricForm(ApiSection):
-    """A resource of the machine; the scenario says which metric takes its place."""
+    """A machine resource; the scenario says which metric replaces it."""
 
     name: AnyText = Field(description="Its name.")
     container: AnyText | None = Field(default=None, description="Not used.")
-    target: HpaTargetForm = Field(description="What it should be.")
+    target: HpaTargetForm = Field(description="Its target.")
 
 
 class HpaMetricForm(ApiSection):
     """A metric of an HPA."""
 
     type: Literal["Pods", "Object", "External", "Resource", "ContainerResource"] = Field(
-        description="Where it comes from."
+        description="The type of its source."
     )
-    pods: PodsMetricForm | None = Field(default=None, description="Of type Pods.")
-    object: ObjectMetricForm | None = Field(default=None, description="Of type Object.")
-    external: PodsMetricForm | None = Field(default=None, description="Of type External.")
-    resource: ResourceMetricForm | None = Field(default=None, description="Of its type.")
-    container_resource: ResourceMetricForm | None = Field(default=None, description="Of its type.")
+    pods: PodsMetricForm | None = Field(default=None, description="For type Pods.")
+    object: ObjectMetricForm | None = Field(default=None, description="For type Object.")
+    external: PodsMetricForm | None = Field(default=None, description="For type External.")
+    resource: ResourceMetricForm | None = Field(default=None, description="For type Resource.")
+    container_resource: ResourceMetricForm | None = Field(
+        default=None, description="For type ContainerResource."
+    )
 
     @property
     def key(self) -> str:
-        """Where the source of its type is written."""
+        """The key of the source of its type."""
         return self.type[0].lower() + self.type[1:]
 
     @property
     def source(self) -> PodsMetricForm | ResourceMetricForm | None:
-        """What is given for its type."""
+        """The source given for its type."""
         attribute = "container_resource" if self.type == "ContainerResource" else self.key
         found: PodsMetricForm | ResourceMetricForm | None = getattr(self, attribute)
         return found
 
     @property
     def by_wva(self) -> bool:
-        """Whether WVA says how many."""
+        """Whether WVA determines the size."""
         source = self.source
         return isinstance(source, PodsMetricForm) and source.metric.name in DESIRED
 
@@ -175,12 +181,12 @@ class HpaMetricForm(ApiSection):
 
 
 class HpaRuleForm(ApiSection):
-    """A step that is allowed within a period."""
+    """A change allowed within a period."""
 
-    type: Literal["Pods", "Percent"] = Field(description="Of what.")
-    value: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(description="So many.")
+    type: Literal["Pods", "Percent"] = Field(description="A number of pods, or a percentage.")
+    value: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(description="The number or percentage.")
     period_seconds: Annotated[float, Becomes(HpaRule, "period_s", SECONDS)] = Field(
-        description="Within this time."
+        description="The period."
     )
 
     def rule(self) -> HpaRule:
@@ -194,13 +200,13 @@ class HpaDirectionForm(ApiSection):
         Field(default=None, description="How long a recommendation counts.")
     )
     select_policy: Annotated[Literal["Max", "Min", "Disabled"], Becomes(HpaUp, "select")] | None = (
-        Field(default=None, description="Which rule holds.")
+        Field(default=None, description="Which of the policies applies.")
     )
     policies: list[HpaRuleForm] | None = Field(
-        default=None, description="Default: those of Kubernetes."
+        default=None, description="The rules; default: those of Kubernetes."
     )
     tolerance: Annotated[float, Becomes(HpaUp, "tolerance", QUANTITY)] | None = Field(
-        default=None, description="Default: that of Kubernetes."
+        default=None, description="Tolerated deviation; default: that of Kubernetes."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -216,14 +222,14 @@ class HpaBehaviorForm(ApiSection):
     """How fast a size may change."""
 
     scale_up: HpaDirectionForm = Field(
-        default_factory=HpaDirectionForm, description="More replicas."
+        default_factory=HpaDirectionForm, description="Limits on scaling up."
     )
     scale_down: HpaDirectionForm = Field(
-        default_factory=HpaDirectionForm, description="Fewer replicas."
+        default_factory=HpaDirectionForm, description="Limits on scaling down."
     )
 
     def directions(self) -> dict[str, HpaUp | HpaDown]:
-        """As settings of an HPA have them."""
+        """The directions as settings of an HPA."""
         return {
             "up": self.scale_up.direction(HpaUp),
             "down": self.scale_down.direction(HpaDown),
@@ -231,19 +237,21 @@ class HpaBehaviorForm(ApiSection):
 
 
 class HpaForm(ApiSection):
-    """What an HPA says."""
+    """The spec of an HPA."""
 
-    scale_target_ref: PoolReference = Field(description="What is scaled.")
-    min_replicas: Count = Field(default=1, description="The fewest replicas.")
+    scale_target_ref: PoolReference = Field(description="The object to scale.")
+    min_replicas: Count = Field(default=1, description="Fewest replicas.")
     max_replicas: Most = Field(description="Most replicas.")
     metrics: list[HpaMetricForm] = Field(
         default_factory=list, description="The metrics; default: 80% of `cpu`, as in Kubernetes."
     )
-    behavior: HpaBehaviorForm = Field(default_factory=HpaBehaviorForm, description="How fast.")
+    behavior: HpaBehaviorForm = Field(
+        default_factory=HpaBehaviorForm, description="How fast the size may change."
+    )
 
     @property
     def by_wva(self) -> bool:
-        """Whether WVA says how many."""
+        """Whether WVA determines the size."""
         return any(one.by_wva for one in self.metrics)
 
     @property
@@ -262,10 +270,10 @@ class HpaForm(ApiSection):
 
 
 class HorizontalPodAutoscaler(ScalingManifest, VariantManifest):
-    """A whole HPA."""
+    """A HorizontalPodAutoscaler."""
 
     metadata: VariantMetadata = Field(description="Its name.")
-    spec: HpaForm = Field(description="What it says.")
+    spec: HpaForm = Field(description="The spec.")
 
     def variant(self, names: ScenarioNames) -> WvaVariant | None:
         spec = self.spec

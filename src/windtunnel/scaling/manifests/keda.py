@@ -1,4 +1,4 @@
-"""KEDA's ScaledObject, as its users write it, and the objects of its HTTP add-on."""
+"""KEDA's ScaledObject, and the objects of its HTTP add-on."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -57,23 +57,25 @@ PAUSES = (
 
 
 class QueryForm(ApiSection, extra="ignore"):
-    """`metadata` of a trigger, without what says how Prometheus is asked."""
+    """`metadata` of a trigger, without the connection settings of Prometheus."""
 
     query: AnyText | None = Field(default=None, description="The query.")
-    metric_name: AnyText | None = Field(default=None, description="What it was once called by.")
-    threshold: Threshold | None = Field(default=None, description="Of one replica, or of all.")
-    value: Threshold | None = Field(default=None, description="The same of a resource.")
+    metric_name: AnyText | None = Field(default=None, description="Its name in older releases.")
+    threshold: Threshold | None = Field(
+        default=None, description="The target, per replica or for all together."
+    )
+    value: Threshold | None = Field(default=None, description="The target of a resource.")
     activation_threshold: Annotated[float, Like(KedaSettings, "activation", IN_TEXT)] = Field(
-        default=0.0, description="It is active above this."
+        default=0.0, description="The trigger is active above this."
     )
     interceptor_route: AnyText | None = Field(
-        default=None, description="Of the HTTP add-on: the route whose requests are counted."
+        default=None, description="For the HTTP add-on: the route whose requests are counted."
     )
-    timezone: AnyText | None = Field(default=None, description="Of a `cron` trigger.")
+    timezone: AnyText | None = Field(default=None, description="Time zone of a `cron` trigger.")
     start: AnyText | None = Field(default=None, description="When a `cron` trigger starts.")
-    end: AnyText | None = Field(default=None, description="When it ends.")
+    end: AnyText | None = Field(default=None, description="When a `cron` trigger ends.")
     desired_replicas: AnyText | None = Field(
-        default=None, description="Fewest replicas in between."
+        default=None, description="Fewest replicas between start and end."
     )
 
 
@@ -83,18 +85,23 @@ NEEDED = {
     PUSH: (),
     **dict.fromkeys(RESOURCES, ("value",)),
 }
-"""What `metadata` of each type must have."""
+"""The keys that `metadata` must have, by trigger type."""
 
 
 class TriggerForm(ApiSection):
-    """Something that asks for replicas."""
+    """A trigger."""
 
-    type: AnyText = Field(description="A query of Prometheus, or a resource of the machine.")
-    name: AnyText | None = Field(default=None, description="What the scenario may know it by.")
-    metric_type: Literal["AverageValue", "Value", "Utilization"] = Field(
-        default="AverageValue", description="Whether `threshold` is of one replica or of all."
+    type: AnyText = Field(
+        description="A Prometheus query, a schedule, an HTTP route, or a machine resource."
     )
-    metadata: QueryForm = Field(description="What is asked for, and how many are enough.")
+    name: AnyText | None = Field(
+        default=None, description="A name by which the scenario may map it to a metric."
+    )
+    metric_type: Literal["AverageValue", "Value", "Utilization"] = Field(
+        default="AverageValue",
+        description="Whether `threshold` is per replica or for all together.",
+    )
+    metadata: QueryForm = Field(description="The query or schedule, and its target.")
     use_cached_metrics: Annotated[bool, Flag()] = Field(default=False, description="Not used.")
     authentication_ref: Opaque | None = Field(default=None, description="Not used.")
 
@@ -129,14 +136,14 @@ class TriggerForm(ApiSection):
             yield from refusals(where, place, self.asked, where.root.names)
 
     def asked(self, names: ScenarioNames) -> Asked:
-        """What it asks for."""
+        """The metric that it asks for."""
         if self.type in RESOURCES:
             return Asked(names.resource(self.type), SUM)
         assert self.metadata.query is not None
         return names.query(self.metadata.query, self.name or self.metadata.metric_name)
 
     def schedule(self) -> KedaSchedule:
-        """What a `cron` trigger says."""
+        """The schedule of a `cron` trigger."""
         about = self.metadata
         return KedaSchedule(
             start=about.start or "",
@@ -146,7 +153,7 @@ class TriggerForm(ApiSection):
         )
 
     def metrics(self, names: ScenarioNames) -> list[KedaMetric]:
-        """What it is held to; a route of the HTTP add-on may have two."""
+        """The metrics with their targets; a route of the HTTP add-on may have two."""
         if self.type != PUSH:
             return [self._metric(names)]
         kind = VALUE if self.metric_type == "Value" else TOTAL
@@ -169,24 +176,26 @@ class TriggerForm(ApiSection):
 
 
 class HpaConfigForm(ApiSection):
-    """What is said to the HPA."""
+    """Settings of the HPA that KEDA creates."""
 
     name: AnyText | None = Field(default=None, description="Not used.")
-    behavior: HpaBehaviorForm = Field(default_factory=HpaBehaviorForm, description="How fast.")
+    behavior: HpaBehaviorForm = Field(
+        default_factory=HpaBehaviorForm, description="How fast the size may change."
+    )
 
 
 class ModifiersForm(ApiSection):
-    """One metric that is computed from those of triggers."""
+    """A metric computed from those of triggers."""
 
-    formula: AnyText | None = Field(default=None, description="How; default: none is.")
+    formula: AnyText | None = Field(default=None, description="The formula; default: none.")
     target: Annotated[float, Becomes(KedaFormula, "target", IN_TEXT)] | None = Field(
-        default=None, description="Of one replica, or of all."
+        default=None, description="The target, per replica or for all together."
     )
     activation_target: Annotated[float, Becomes(KedaFormula, "activation", IN_TEXT)] = Field(
-        default=0.0, description="It is active above this."
+        default=0.0, description="The computed metric is active above this."
     )
     metric_type: Literal["AverageValue", "Value"] = Field(
-        default="AverageValue", description="Whether `target` is of one replica or of all."
+        default="AverageValue", description="Whether `target` is per replica or for all together."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -195,53 +204,55 @@ class ModifiersForm(ApiSection):
 
 
 class AdvancedForm(ApiSection):
-    """More of it."""
+    """Advanced settings."""
 
     scaling_modifiers: ModifiersForm = Field(
-        default_factory=ModifiersForm, description="A metric that is computed from others."
+        default_factory=ModifiersForm, description="A metric computed from others."
     )
     restore_to_original_replica_count: Annotated[bool, Flag()] = Field(
         default=False, description="Not used: nothing is deleted."
     )
     horizontal_pod_autoscaler_config: HpaConfigForm = Field(
-        default_factory=HpaConfigForm, description="What is said to the HPA."
+        default_factory=HpaConfigForm, description="Settings of the HPA."
     )
 
 
 class ScaledReference(PoolReference):
-    """What is scaled."""
+    """A reference to the scaled object."""
 
     env_source_container_name: AnyText | None = Field(default=None, description="Not used.")
 
 
 class ScaledObjectForm(ApiSection):
-    """What a ScaledObject says."""
+    """The spec of a ScaledObject."""
 
-    scale_target_ref: ScaledReference = Field(description="What is scaled.")
-    polling_interval: Seconds = Field(default=30, description="Not used: its HPA looks more often.")
+    scale_target_ref: ScaledReference = Field(description="The object to scale.")
+    polling_interval: Seconds = Field(
+        default=30, description="Not used: its HPA decides more often."
+    )
     cooldown_period: Annotated[float, Becomes(KedaSettings, "cooldown_s", SECONDS)] | None = Field(
-        default=None, description="How long it stays before zero."
+        default=None, description="Inactive time before it scales to zero."
     )
     initial_cooldown_period: Seconds = Field(default=0, description="Not used.")
     idle_replica_count: Annotated[int, Becomes(KedaSettings, "idle")] | None = Field(
-        default=None, description="While nothing is active."
+        default=None, description="Replicas while no trigger is active."
     )
-    min_replica_count: Count = Field(default=0, description="The fewest replicas.")
+    min_replica_count: Count = Field(default=0, description="Fewest replicas.")
     max_replica_count: Most = Field(default=100, description="Most replicas.")
     fallback: Opaque | None = Field(default=None, description="Not used: metrics never fail here.")
-    advanced: AdvancedForm = Field(default_factory=AdvancedForm, description="More of it.")
-    triggers: list[TriggerForm] = Field(min_length=1, max_length=32, description="What asks.")
+    advanced: AdvancedForm = Field(default_factory=AdvancedForm, description="Advanced settings.")
+    triggers: list[TriggerForm] = Field(min_length=1, max_length=32, description="The triggers.")
 
     def of(self, *types: str) -> list[TriggerForm]:
         """The triggers of these types."""
         return [one for one in self.triggers if one.type in types]
 
     def by_wva(self, names: ScenarioNames) -> bool:
-        """Whether WVA says how many."""
+        """Whether WVA determines the size."""
         return any(one.asked(names).name in DESIRED for one in self.of(PROMETHEUS, *RESOURCES))
 
     def computed(self, names: ScenarioNames) -> KedaFormula | None:
-        """The metric that takes the place of all of Prometheus."""
+        """The computed metric, which replaces those of all Prometheus triggers."""
         how = self.advanced.scaling_modifiers
         if not how.formula:
             return None
@@ -283,7 +294,7 @@ class ScaledObjectForm(ApiSection):
 
 
 class PausableMetadata(VariantMetadata):
-    """Name, and whether it is paused."""
+    """Name, and annotations that may pause it."""
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from super().check(where)
@@ -294,10 +305,10 @@ class PausableMetadata(VariantMetadata):
 
 
 class ScaledObject(ScalingManifest, VariantManifest):
-    """A whole ScaledObject."""
+    """A ScaledObject."""
 
     metadata: PausableMetadata = Field(description="Its name.")
-    spec: ScaledObjectForm = Field(description="What it says.")
+    spec: ScaledObjectForm = Field(description="The spec.")
 
     def notes(self, names: ScenarioNames) -> Iterator[str]:
         asked = (one.asked(names) for one in self.spec.of(PROMETHEUS, *RESOURCES))
@@ -328,18 +339,18 @@ class ScaledObject(ScalingManifest, VariantManifest):
 
 
 class RouteTargetForm(ApiSection, extra="ignore"):
-    """What a replica should have; how a rate is averaged is not used."""
+    """The target per replica; averaging of rates is ignored."""
 
     target_value: Annotated[float, Becomes(KedaMetric, "target")] = Field(
-        description="Of one replica."
+        description="Target per replica."
     )
 
 
 class RouteMetricForm(ApiSection):
-    """What asks for replicas: one of the two, or both."""
+    """The scaling metrics: one of the two, or both."""
 
-    concurrency: RouteTargetForm | None = Field(default=None, description="Requests at once.")
-    request_rate: RouteTargetForm | None = Field(default=None, description="Requests a second.")
+    concurrency: RouteTargetForm | None = Field(default=None, description="Concurrent requests.")
+    request_rate: RouteTargetForm | None = Field(default=None, description="Requests per second.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if self.concurrency is None and self.request_rate is None:
@@ -347,36 +358,36 @@ class RouteMetricForm(ApiSection):
 
 
 class InterceptorRouteForm(ApiSection, extra="ignore"):
-    """What an InterceptorRoute says of scaling; where it leads is not read."""
+    """The scaling part of an InterceptorRoute; its routing is ignored."""
 
-    scaling_metric: RouteMetricForm = Field(description="What asks.")
+    scaling_metric: RouteMetricForm = Field(description="The metric to scale by.")
 
     def targets(self) -> dict[str, float]:
-        """By the name of a metric: what a replica should have of it."""
+        """The target per replica, by metric."""
         asks = self.scaling_metric
         found = {"concurrency": asks.concurrency, "request_rate": asks.request_rate}
         return {name: one.target_value for name, one in found.items() if one is not None}
 
 
 class InterceptorRoute(Manifest):
-    """A route of the HTTP add-on: a ScaledObject scales by the requests that it counts."""
+    """A route of the HTTP add-on; a ScaledObject scales by the requests counted on it."""
 
-    spec: InterceptorRouteForm = Field(description="What it says.")
+    spec: InterceptorRouteForm = Field(description="The spec.")
 
 
 class HttpTargetForm(RouteTargetForm):
-    """The same with a default."""
+    """The target per replica, with a default."""
 
     target_value: Annotated[float, Becomes(KedaMetric, "target")] = Field(
-        default=100.0, description="Of one replica."
+        default=100.0, description="Target per replica."
     )
 
 
 class HttpMetricForm(ApiSection):
-    """What asks for replicas: one of the two."""
+    """The scaling metric: one of the two."""
 
-    concurrency: HttpTargetForm | None = Field(default=None, description="Requests at once.")
-    request_rate: HttpTargetForm | None = Field(default=None, description="Requests a second.")
+    concurrency: HttpTargetForm | None = Field(default=None, description="Concurrent requests.")
+    request_rate: HttpTargetForm | None = Field(default=None, description="Requests per second.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if (self.concurrency is None) == (self.request_rate is None):
@@ -384,10 +395,10 @@ class HttpMetricForm(ApiSection):
 
 
 class HttpReplicasForm(ApiSection):
-    """How many replicas there may be."""
+    """Minimum and maximum replicas."""
 
-    min: Count = Field(default=0, description="The fewest.")
-    max: Most = Field(default=100, description="The most.")
+    min: Count = Field(default=0, description="Fewest replicas.")
+    max: Most = Field(default=100, description="Most replicas.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if self.min > self.max:
@@ -395,7 +406,7 @@ class HttpReplicasForm(ApiSection):
 
 
 class HttpScaledReference(PoolReference):
-    """What is scaled, and the service before it."""
+    """A reference to the scaled object and its service."""
 
     service: AnyText | None = Field(default=None, description="Not used.")
     port: Annotated[int, Whole(0, 65535)] = Field(default=0, description="Not used.")
@@ -403,25 +414,25 @@ class HttpScaledReference(PoolReference):
 
 
 class HttpScaledObjectForm(ApiSection, extra="ignore"):
-    """What an HTTPScaledObject says of scaling; its routes are not read."""
+    """The scaling part of an HTTPScaledObject; its routing is ignored."""
 
-    scale_target_ref: HttpScaledReference = Field(description="What is scaled.")
+    scale_target_ref: HttpScaledReference = Field(description="The object to scale.")
     replicas: HttpReplicasForm = Field(
-        default_factory=HttpReplicasForm, description="How many there may be."
+        default_factory=HttpReplicasForm, description="Minimum and maximum replicas."
     )
     scaling_metric: HttpMetricForm = Field(
         default_factory=lambda: HttpMetricForm(concurrency=HttpTargetForm()),
-        description="What asks; default: 100 requests at once.",
+        description="The metric to scale by; default: 100 concurrent requests.",
     )
     scaledown_period: Annotated[float, Becomes(KedaSettings, "cooldown_s", SECONDS)] | None = Field(
-        default=None, description="How long it stays before zero."
+        default=None, description="Inactive time before it scales to zero."
     )
 
 
 class HttpScaledObject(ScalingManifest):
     """An HTTPScaledObject: the HTTP add-on counts requests, and KEDA scales by them."""
 
-    spec: HttpScaledObjectForm = Field(description="What it says.")
+    spec: HttpScaledObjectForm = Field(description="The spec.")
 
     def policy(self, names: ScenarioNames) -> KedaSettings:
         spec = self.spec

@@ -1,4 +1,4 @@
-"""Knative's Service: its autoscaler is set by the annotations of the template."""
+"""Knative's Service, whose autoscaler is configured by annotations of its template."""
 
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, Literal
@@ -25,9 +25,9 @@ from windtunnel.settings.section import ApiSection, Context
 INTERVAL_S = 2.0
 WINDOW_S: Final[float] = KnativeSettings.model_fields["window_s"].default
 TARGETS: Final = {"concurrency": 100.0, "rps": 200.0}
-"""Metrics, and the targets that they have by default."""
+"""Default targets by metric."""
 HPA_TARGET: Final = 80.0
-"""Percent of a resource, where no target is written."""
+"""Default target of an HPA, in percent of a resource."""
 WEIGHTED: Final = "weighted-exponential"
 Scale = Annotated[int, Like(PoolBounds, "max", IN_TEXT)]
 
@@ -40,13 +40,14 @@ class KnativeAnnotations(AnnotationForm, extra="forbid"):
     class_: Literal["kpa.autoscaling.knative.dev", "hpa.autoscaling.knative.dev"] = Field(
         default="kpa.autoscaling.knative.dev",
         alias="class",
-        description="Knative's own, or an HPA.",
+        description="Knative's own autoscaler, or an HPA.",
     )
     metric: AnyText | None = Field(
         default=None, description="The metric that is averaged; default: concurrency, or cpu."
     )
     target: Annotated[float, Becomes(KnativeSettings, "target", IN_TEXT)] | None = Field(
-        default=None, description="Default: 100 of concurrency, 200 of rps."
+        default=None,
+        description="Target of the metric per replica; default: 100 for concurrency, 200 for rps.",
     )
     target_utilization_percentage: (
         Annotated[float, Becomes(KnativeSettings, "utilization_percent", IN_TEXT)] | None
@@ -61,14 +62,17 @@ class KnativeAnnotations(AnnotationForm, extra="forbid"):
         Annotated[float, Becomes(KnativeSettings, "panic_threshold_percent", IN_TEXT)] | None
     ) = Field(default=None, description="Load that starts a panic.")
     scale_down_delay: Annotated[float, Becomes(KnativeSettings, "scale_down_delay_s")] | None = (
-        Field(default=None, description="Window of recommendations before it shrinks.")
+        Field(
+            default=None,
+            description="Window of recommendations; it shrinks to the highest of them.",
+        )
     )
     activation_scale: (
         Annotated[int, Becomes(KnativeSettings, "activation_scale", IN_TEXT)] | None
-    ) = Field(default=None, description="The fewest replicas under any load.")
-    min_scale: Scale = Field(default=0, description="The fewest replicas.")
-    max_scale: Scale = Field(default=0, description="The most replicas; 0: any number.")
-    initial_scale: Scale = Field(default=1, description="Not used: the pool has its replicas.")
+    ) = Field(default=None, description="Fewest replicas under load.")
+    min_scale: Scale = Field(default=0, description="Fewest replicas.")
+    max_scale: Scale = Field(default=0, description="Most replicas; 0: any number.")
+    initial_scale: Scale = Field(default=1, description="Not used: the pool sets its replicas.")
     target_burst_capacity: Annotated[float, IN_TEXT] = Field(
         default=0.0, description="Not used: nothing buffers in front of a pool."
     )
@@ -79,10 +83,10 @@ class KnativeAnnotations(AnnotationForm, extra="forbid"):
             BeforeValidator(lambda word: WEIGHTED if word == "weightedExponential" else word),
         ]
         | None
-    ) = Field(default=None, description="How the numbers of a window become one.")
+    ) = Field(default=None, description="How the values of a window are averaged.")
     scale_to_zero_pod_retention_period: (
         Annotated[float, Like(PolicySettings, "zero_after_s")] | None
-    ) = Field(default=None, description="How long the last replica stays after it could go.")
+    ) = Field(default=None, description="How long the last replica stays once it is not needed.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if self.max_scale and self.max_scale < self.min_scale:
@@ -100,19 +104,19 @@ class KnativeAnnotations(AnnotationForm, extra="forbid"):
         return self.class_.startswith("hpa")
 
     def hpa_metric(self, names: ScenarioNames) -> str:
-        """What the HPA averages."""
+        """The metric that the HPA averages."""
         if self.metric in (None, "cpu", "memory"):
             return names.resource(self.metric or "cpu")
         return names.metric(str(self.metric))
 
 
 class RevisionMetadata(ApiSection):
-    """What is said of each revision."""
+    """Metadata of each revision."""
 
     name: AnyText | None = Field(default=None, description="Not used.")
     labels: dict[str, AnyText] | None = Field(default=None, description="Not used.")
     annotations: dict[str, AnyText] = Field(
-        default_factory=dict, description="Those of the autoscaler are read."
+        default_factory=dict, description="Annotations of the autoscaler; others are ignored."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -120,35 +124,33 @@ class RevisionMetadata(ApiSection):
 
 
 class RevisionForm(ApiSection):
-    """What a revision is."""
+    """The template of revisions."""
 
     metadata: RevisionMetadata = Field(
         default_factory=RevisionMetadata, description="Its annotations."
     )
-    spec: Opaque = Field(
-        default_factory=dict, description="Only `containerConcurrency` of it is read."
-    )
+    spec: Opaque = Field(default_factory=dict, description="Only `containerConcurrency` is read.")
 
 
 class KnativeServiceForm(ApiSection):
-    """What a Service of Knative says."""
+    """The spec of a Knative Service."""
 
-    template: RevisionForm = Field(description="What a revision is.")
+    template: RevisionForm = Field(description="The template of revisions.")
     traffic: list[Opaque] | None = Field(default=None, description="Not used.")
 
 
 class ServiceMetadata(ManifestMetadata):
-    """Name of the service: that of its pool."""
+    """The name of the Service, which is that of its pool."""
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from refusals(where, "name", where.root.names.pool, self.name)
 
 
 class KnativeService(ScalingManifest):
-    """A Service of Knative."""
+    """A Knative Service."""
 
     metadata: ServiceMetadata = Field(description="Its name.")
-    spec: KnativeServiceForm = Field(description="What it says.")
+    spec: KnativeServiceForm = Field(description="The spec.")
 
     def policy(self, names: ScenarioNames) -> PolicySettings:
         read = KnativeAnnotations.of(self.spec.template.metadata.annotations)

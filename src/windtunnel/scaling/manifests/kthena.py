@@ -1,7 +1,7 @@
 """Kthena's AutoscalingPolicy, and the AutoscalingPolicyBinding of its earlier releases.
 
-`check` of each form is what Kthena's admission says of it, in its words. What it accepts and this
-product cannot simulate is found when a policy is read.
+`check` of each form reports faults in the words of Kthena's admission webhook. What the webhook
+accepts but this product cannot simulate is reported when a policy is read.
 """
 
 import math
@@ -46,11 +46,11 @@ UNMATCHED = "metricSources key must match an effective metric name"
 MetricName = Annotated[str, Text("the name of a metric")]
 P = TypeVar("P", PaceUp, PaceDown)
 Measured = dict[str, tuple[float, str]]
-"""By the name under which a metric is measured here: its target, and how a query reads it."""
+"""Target and query aggregate of each metric, by its name here."""
 
 
 class PolicyTime(Duration):
-    """A time of a behaviour, refused in the words of Kthena's admission."""
+    """A duration in a behavior, refused in the words of Kthena's admission webhook."""
 
     def __init__(self, what: str) -> None:
         super().__init__("0s", "30m")
@@ -64,7 +64,7 @@ class PolicyTime(Duration):
 
 
 class TargetValue(Quantity):
-    """What one replica should have of a metric."""
+    """The target per replica of a metric."""
 
     def check(self, value: object) -> float:
         amount = super().check(value)
@@ -76,13 +76,11 @@ class TargetValue(Quantity):
 
 
 class MetricForm(ApiSection):
-    """A metric, and what one replica should have of it."""
+    """A metric, and its target per replica."""
 
     name: MetricName | None = Field(default=None, description="Its name.")
     metric_name: MetricName | None = Field(default=None, description="Its name, before v1.0.")
-    target_value: Annotated[float, TargetValue()] = Field(
-        description="What one replica should have of it."
-    )
+    target_value: Annotated[float, TargetValue()] = Field(description="Target per replica.")
 
     @property
     def called(self) -> str:
@@ -107,18 +105,18 @@ def _repeated(metrics: Sequence[MetricForm], where: Context) -> Iterator[Fault]:
 class StablePolicyForm(ApiSection):
     """How fast a size may change, and how long a recommendation counts.
 
-    Where anything of it is written, the schema fills in defaults of its own for `instances` and
-    `period`; where nothing is, the webhook's hold.
+    If any field is given, the schema supplies its own defaults for `instances` and `period`;
+    otherwise those of the webhook apply.
     """
 
     instances: Annotated[int, Becomes(PaceUp, "instances")] = Field(
-        default=1, description="So many replicas."
+        default=1, description="Replicas that may change per period."
     )
     percent: Annotated[int, Becomes(PaceUp, "percent")] | None = Field(
-        default=None, description="So many percent of the size."
+        default=None, description="Percent of the size that may change per period."
     )
     period: Annotated[float, Becomes(PaceUp, "period_s", PolicyTime("stable policy period"))] = (
-        Field(default=15.0, description="Within this time.")
+        Field(default=15.0, description="The period.")
     )
     select_policy: Annotated[Literal["Or", "And"], Becomes(PaceUp, "select")] | None = Field(
         default=None, description="The looser of the two limits, or the stricter."
@@ -138,19 +136,19 @@ def _pace(kind: type[P], form: StablePolicyForm | None) -> P:
 
 
 class PanicPolicyForm(ApiSection):
-    """Up at once when load outruns the size."""
+    """Scales up at once when load outruns the size."""
 
     percent: Annotated[int, Becomes(Panic, "percent")] | None = Field(
-        default=None, description="So many percent may be added."
+        default=None, description="Percent that may be added per period."
     )
     period: Annotated[float, Becomes(Panic, "period_s", PolicyTime("panic policy period"))] = Field(
-        description="Within this time."
+        description="The period."
     )
     panic_threshold_percent: Annotated[int, Becomes(Panic, "threshold")] | None = Field(
-        default=None, description="Of the size: a recommendation as high calls for it."
+        default=None, description="Recommended percentage of the size that starts a panic."
     )
     panic_mode_hold: Annotated[float, PolicyTime("panic policy panic mode hold")] | None = Field(
-        default=None, description="How long it lasts; 0s: there is no panic."
+        default=None, description="How long a panic lasts; 0s: no panic."
     )
 
     def panic(self) -> Panic | None:
@@ -161,22 +159,23 @@ class PanicPolicyForm(ApiSection):
 
 
 class ScaleUpForm(ApiSection):
-    """More replicas."""
+    """Limits on scaling up."""
 
-    stable_policy: StablePolicyForm | None = Field(default=None, description="In calm times.")
+    stable_policy: StablePolicyForm | None = Field(default=None, description="Outside a panic.")
     panic_policy: PanicPolicyForm | None = Field(
         default=None, description="In a panic; default: none."
     )
 
 
 class BehaviorForm(ApiSection):
-    """From recommendation to size."""
+    """Limits between a recommendation and the size."""
 
-    scale_up: ScaleUpForm = Field(default_factory=ScaleUpForm, description="More replicas.")
-    scale_down: StablePolicyForm | None = Field(default=None, description="Fewer replicas.")
+    scale_up: ScaleUpForm = Field(default_factory=ScaleUpForm, description="Limits on scaling up.")
+    scale_down: StablePolicyForm | None = Field(default=None, description="Limits on scaling down.")
 
     def behavior(self) -> Behavior:
-        """What is written, over the schema's defaults; what is not there, by the webhook's."""
+        """The fields as written, with the defaults of the schema or, for absent parts, of the
+        webhook."""
         panic = self.scale_up.panic_policy
         return Behavior(
             up=_pace(PaceUp, self.scale_up.stable_policy),
@@ -186,12 +185,14 @@ class BehaviorForm(ApiSection):
 
 
 class PodSourceForm(ApiSection):
-    """The metric is read from every pod."""
+    """The metric is scraped from every pod."""
 
-    name: AnyText | None = Field(default=None, description="Its name there; default: the key.")
+    name: AnyText | None = Field(default=None, description="Its name on the pod; default: the key.")
     uri: AnyText = Field(default="/metrics", description="Not used: nothing is scraped.")
-    port: Annotated[int, Whole(1, 65535)] = Field(default=8100, description="As `uri`.")
-    label_selector: Opaque | None = Field(default=None, description="As `uri`.")
+    port: Annotated[int, Whole(1, 65535)] = Field(
+        default=8100, description="Not used: nothing is scraped."
+    )
+    label_selector: Opaque | None = Field(default=None, description="Not used: nothing is scraped.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if not self.uri.startswith("/"):
@@ -199,7 +200,7 @@ class PodSourceForm(ApiSection):
 
 
 class PrometheusSourceForm(ApiSection):
-    """The metric is the answer to a query."""
+    """The metric is the result of a query."""
 
     server_url: Annotated[str, Text("the address of a Prometheus server")] = Field(
         alias="serverURL", description="Not used: nothing is scraped."
@@ -214,11 +215,15 @@ class PrometheusSourceForm(ApiSection):
 
 
 class MetricSourceForm(ApiSection):
-    """Where a metric comes from."""
+    """The source of a metric."""
 
-    type: Literal["Pod", "Prometheus"] | None = Field(default=None, description="Before v1.0.")
-    pod: PodSourceForm | None = Field(default=None, description="From every pod.")
-    prometheus: PrometheusSourceForm | None = Field(default=None, description="From a query.")
+    type: Literal["Pod", "Prometheus"] | None = Field(
+        default=None, description="The type, before v1.0."
+    )
+    pod: PodSourceForm | None = Field(default=None, description="Scraped from every pod.")
+    prometheus: PrometheusSourceForm | None = Field(
+        default=None, description="The result of a query."
+    )
 
     def check(self, where: Context) -> Iterator[Fault]:
         if self.pod is None and self.prometheus is None and self.type != "Pod":
@@ -233,7 +238,8 @@ Sources = dict[str, MetricSourceForm]
 def _unmatched(
     sources: Sources, metrics: Sequence[MetricForm], where: Context, *, none_is_fine: bool = False
 ) -> Iterator[Fault]:
-    """Metrics without a source, which Kthena never reads, and sources without a metric."""
+    """Yields faults for metrics without a source, which Kthena never reads, and sources without a
+    metric."""
     names = [one.called for one in metrics]
     for name in names:
         if name not in sources and not (none_is_fine and not sources):
@@ -245,7 +251,7 @@ def _unmatched(
 
 
 class EndpointForm(ApiSection):
-    """Where pods are asked, before v1.0; not used."""
+    """Where pods are scraped, before v1.0; not used."""
 
     uri: AnyText = Field(default="/metrics", description="Not used.")
     port: Annotated[int, Whole(1, 65535)] = Field(default=8100, description="Not used.")
@@ -255,7 +261,9 @@ class EndpointForm(ApiSection):
 class SubTargetForm(ApiSection):
     """A part of a target, before v1.0."""
 
-    kind: Literal["Role"] | None = Field(default=None, description="Only roles are parts.")
+    kind: Literal["Role"] | None = Field(
+        default=None, description="The kind of the part; only roles are allowed."
+    )
     name: AnyText = Field(description="The name of the role.")
 
 
@@ -270,7 +278,7 @@ class ServingKind(FreeText):
 
 
 class ServingReference(Reference):
-    """Names a ModelServing."""
+    """A reference to a ModelServing."""
 
     kind: Annotated[str, ServingKind()] | None = Field(default=None, description="Its kind.")
 
@@ -280,16 +288,18 @@ class ServingReference(Reference):
 
 
 class TargetForm(ApiSection):
-    """What is scaled, and where its metrics come from."""
+    """A target to scale, and the sources of its metrics."""
 
     target_ref: ServingReference = Field(description="The ModelServing.")
-    metric_sources: Sources | None = Field(default=None, description="By metric.")
-    metric_endpoint: EndpointForm | None = Field(default=None, description="Before v1.0.")
-    sub_targets: SubTargetForm | None = Field(default=None, description="Before v1.0: a role.")
+    metric_sources: Sources | None = Field(default=None, description="Sources by metric.")
+    metric_endpoint: EndpointForm | None = Field(
+        default=None, description="Where pods are scraped, before v1.0."
+    )
+    sub_targets: SubTargetForm | None = Field(default=None, description="A role, before v1.0.")
 
     @property
     def called(self) -> str:
-        """What coordination calls it: by its role where it has one, else by its name."""
+        """Its name in `coordination`: that of its role, if any, else its own."""
         return self.sub_targets.name if self.sub_targets else self.target_ref.name
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -299,9 +309,9 @@ class TargetForm(ApiSection):
 
 
 class BoundsForm(ApiSection):
-    """Between which sizes."""
+    """Minimum and maximum size."""
 
-    min_replicas: Count = Field(description="The fewest replicas.")
+    min_replicas: Count = Field(description="Fewest replicas.")
     max_replicas: Most = Field(description="Most replicas.")
 
     @property
@@ -316,26 +326,26 @@ class BoundsForm(ApiSection):
 class HomogeneousForm(BoundsForm):
     """One target."""
 
-    target: TargetForm = Field(description="What is scaled.")
+    target: TargetForm = Field(description="The target to scale.")
 
 
 class ParameterForm(HomogeneousForm):
     """One of several targets."""
 
     cost: Annotated[int, Whole(0, 10**9)] = Field(
-        default=0, description="Of one replica, in any unit."
+        default=0, description="Cost of one replica, in any unit."
     )
 
 
 class HeterogeneousForm(ApiSection):
-    """Several targets that can stand in for each other."""
+    """Several interchangeable targets."""
 
     params: list[ParameterForm] = Field(min_length=1, max_length=64, description="The targets.")
     cost_expansion_rate_percent: (
         Annotated[int, Becomes(KthenaHeterogeneousSettings, "cost_expansion_percent")] | None
-    ) = Field(default=None, description="How fast blocks of one kind grow.")
+    ) = Field(default=None, description="Growth of the blocks of a kind, in percent.")
     coordination: Coordination | None = Field(
-        default=None, description="Default: off. Bands are by target, or by role."
+        default=None, description="Bands by target or by role; default: off."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -350,7 +360,7 @@ class RoleForm(BoundsForm):
     metrics: list[MetricForm] | None = Field(
         default=None, description="Its own metrics; default: those of the policy."
     )
-    metric_sources: Sources | None = Field(default=None, description="By metric.")
+    metric_sources: Sources | None = Field(default=None, description="Sources by metric.")
 
     @property
     def fixed(self) -> bool:
@@ -372,12 +382,12 @@ class RoleForm(BoundsForm):
 
 
 class RatioForm(ApiSection):
-    """How many replicas of one role there are for each of the other."""
+    """Replicas of one role per replica of another."""
 
-    numerator_role: AnyText = Field(description="The role that is counted.")
-    denominator_role: AnyText = Field(description="The role that it is counted by.")
-    min_ratio: Annotated[float, Quantity()] = Field(description="Minimum.")
-    max_ratio: Annotated[float, Quantity()] = Field(description="Maximum.")
+    numerator_role: AnyText = Field(description="The role in the numerator.")
+    denominator_role: AnyText = Field(description="The role in the denominator.")
+    min_ratio: Annotated[float, Quantity()] = Field(description="Smallest ratio.")
+    max_ratio: Annotated[float, Quantity()] = Field(description="Largest ratio.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if self.numerator_role == self.denominator_role:
@@ -424,7 +434,9 @@ class DisaggregatedForm(ApiSection):
 
     target_ref: ServingReference = Field(description="The ModelServing.")
     roles: dict[str, RoleForm] = Field(description="One or two roles, by name.")
-    ratio_constraint: RatioForm | None = Field(default=None, description="Between the roles.")
+    ratio_constraint: RatioForm | None = Field(
+        default=None, description="Limits on the ratio of the two roles."
+    )
 
     def check(self, where: Context) -> Iterator[Fault]:
         if not 1 <= len(self.roles) <= MOST_ROLES:
@@ -441,11 +453,11 @@ class DisaggregatedForm(ApiSection):
 
 
 class PolicyTargets(ApiSection):
-    """What a policy scales: one of the three."""
+    """The target of a policy: one of the three kinds."""
 
     homogeneous_target: HomogeneousForm | None = Field(default=None, description="One target.")
     heterogeneous_target: HeterogeneousForm | None = Field(
-        default=None, description="Several targets by their cost."
+        default=None, description="Several targets, by cost."
     )
     disaggregated_target: DisaggregatedForm | None = Field(
         default=None, description="The roles of one target."
@@ -453,7 +465,7 @@ class PolicyTargets(ApiSection):
 
     @property
     def targets(self) -> int:
-        """How many are set."""
+        """The number of kinds that are set."""
         given = (self.homogeneous_target, self.heterogeneous_target, self.disaggregated_target)
         return sum(one is not None for one in given)
 
@@ -471,14 +483,14 @@ class PolicyTargets(ApiSection):
 
 
 class PolicyForm(PolicyTargets):
-    """What metrics should be, and how fast sizes may follow."""
+    """Targets of metrics, and how fast sizes may follow."""
 
     tolerance_percent: Annotated[int, Becomes(KthenaSettings, "tolerance_percent")] | None = Field(
-        default=None, description="So far around the targets nothing changes."
+        default=None, description="Tolerated deviation from targets, in percent."
     )
     metrics: list[MetricForm] = Field(default_factory=list, description="The metrics.")
     behavior: BehaviorForm = Field(
-        default_factory=BehaviorForm, description="How fast sizes follow."
+        default_factory=BehaviorForm, description="How fast sizes may follow."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -487,13 +499,13 @@ class PolicyForm(PolicyTargets):
 
 
 class AutoscalingPolicy(Manifest):
-    """A whole policy."""
+    """An AutoscalingPolicy."""
 
-    spec: PolicyForm = Field(description="What it says.")
+    spec: PolicyForm = Field(description="The spec.")
 
 
 class BindingForm(PolicyTargets):
-    """Which policy holds for which target."""
+    """The policy that applies to a target."""
 
     policy_ref: Reference = Field(description="The AutoscalingPolicy.")
 
@@ -501,11 +513,11 @@ class BindingForm(PolicyTargets):
 class AutoscalingPolicyBinding(Manifest):
     """Binds a policy to a target, before v1.0."""
 
-    spec: BindingForm = Field(description="What it says.")
+    spec: BindingForm = Field(description="The spec.")
 
 
 class KthenaReader:
-    """Turns one policy and its targets into settings; what is not simulated is a fault."""
+    """Turns a policy and its targets into settings; features that are not simulated are faults."""
 
     def __init__(self, policy: PolicyForm, names: ScenarioNames) -> None:
         self._policy = policy
@@ -513,7 +525,7 @@ class KthenaReader:
         self.faults: list[Fault] = []
 
     def read(self, targets: PolicyTargets, where: Context) -> KthenaSettings | None:
-        """The settings of a policy without faults; None where some are found now."""
+        """The settings of a policy without faults; None if reading finds further `faults`."""
         if targets.homogeneous_target is not None:
             one = targets.homogeneous_target
             place = where.inside("homogeneousTarget", "target")
@@ -602,7 +614,7 @@ class KthenaReader:
             return f"?{len(self.faults)}"
 
     def _asked(self, query: str, called: str) -> tuple[str, str]:
-        """The metric that a query asks for, and how it reads it."""
+        """The metric that a query asks for, and its aggregate."""
         found = self._names.query(query, called)
         if found.above is not None:
             raise InputError("a comparison in a query is simulated for KEDA alone")

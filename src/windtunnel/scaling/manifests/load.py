@@ -1,4 +1,4 @@
-"""Reads files of autoscaling manifests; what is wrong with them is an InputError of sentences."""
+"""Reads files of autoscaling manifests; faults in them are raised as an InputError."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,18 +52,18 @@ KINDS: dict[str, ManifestKind] = {
     "Service": ManifestKind(("serving.knative.dev/v1",), KnativeService),
 }
 BESIDE = ("ModelServing", "ModelBooster", "TriggerAuthentication", "ClusterTriggerAuthentication")
-"""Kinds that do not scale, of the same groups as kinds that do."""
+"""Kinds that do not scale, from the same API groups as kinds that do."""
 
 
 class ReadManifests(NamedTuple):
-    """Which manifest scales which pool, and notes on the rest."""
+    """The policies read from manifests with the pools that each scales, and notes."""
 
     assignments: list[Assignment]
     notes: list[str]
 
 
 class Written(NamedTuple):
-    """A manifest, and the document that it stands in."""
+    """A manifest, and the document that contains it."""
 
     document: Document
     manifest: Manifest
@@ -74,12 +74,12 @@ class Written(NamedTuple):
 
 
 def read_manifests(paths: Sequence[str | Path], names: ScenarioNames) -> ReadManifests:
-    """Which manifest scales which pool; files may refer to each other."""
+    """Reads manifest files, which may refer to each other."""
     return read([(read_text(path, NOUN), str(path)) for path in paths], names)
 
 
 def read(texts: Sequence[tuple[str, str]], names: ScenarioNames) -> ReadManifests:
-    """The same for texts at hand, each with the file that faults take it to be in."""
+    """Reads the texts of manifests, each with the file name to report in faults."""
     errors: list[InputError] = []
     written: list[Written] = []
     beside: dict[str, int] = {}
@@ -102,7 +102,7 @@ def read(texts: Sequence[tuple[str, str]], names: ScenarioNames) -> ReadManifest
 
 
 def _scales_nothing(document: Document) -> bool:
-    """Whether it is of a kind that people keep in the same file, and that does not scale."""
+    """Whether a document is of a kind often kept beside autoscalers that does not scale."""
     kind, version = document.data.get("kind"), document.data.get("apiVersion")
     is_plain_service = kind == "Service" and version == "v1"
     return is_foreign(document, KINDS) or is_plain_service or kind in BESIDE
@@ -119,7 +119,7 @@ def _said_of(beside: Mapping[str, int]) -> list[str]:
 
 
 class _Files:
-    """All manifests together: each is held to its rules, and to what the others say."""
+    """All manifests together: each is checked on its own and against the others."""
 
     def __init__(self, written: Sequence[Written], names: ScenarioNames) -> None:
         self._names = names
@@ -159,7 +159,7 @@ class _Files:
         self._check_names()
 
     def _read(self, one: Written) -> None:
-        """What scales by itself, or lets WVA decide."""
+        """Reads a manifest that scales by itself or leaves the size to WVA."""
         manifest = one.manifest
         variant = manifest.variant(self._names) if isinstance(manifest, VariantManifest) else None
         if variant is not None:
@@ -206,7 +206,7 @@ class _Files:
         self.assignments.append(Assignment(one.label, policy))
 
     def _own(self, one: Written, pool: str) -> None:
-        """A pool has one owner."""
+        """Claims a pool for a manifest; each pool has one owner."""
         owner = self._owners.setdefault(pool, one.label)
         if owner != one.label:
             what = f"the pool {pool!r} is scaled by {owner} already"

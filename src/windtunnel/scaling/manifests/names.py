@@ -9,12 +9,12 @@ from windtunnel.scaling.metrics import metric
 
 
 class ScenarioNames:
-    """The pools and metrics of a scenario, as manifests find them.
+    """Maps names in manifests to the pools and metrics of a scenario.
 
-    A target is the pool of its name. A role of a target is the pool `TARGET-ROLE`, or the pool of
-    the role's name. `targets` has what is called otherwise: from `TARGET` or `TARGET/ROLE` to a
-    pool. `metrics` has the metrics that only the author of a manifest knows: from a name in it, or
-    in one of its queries, to a metric that is measured here.
+    A target is the pool of the same name. A role of a target is the pool `TARGET-ROLE`, or the pool
+    named like the role. `targets` maps other names: from `TARGET` or `TARGET/ROLE` to a pool.
+    `metrics` maps names that only the author of a manifest knows, in the manifest or in one of its
+    queries, to metrics measured here.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class ScenarioNames:
         self._used_metrics: Final[set[str]] = set()
 
     def pool(self, target: str, role: str = "") -> str:
-        """The pool; an InputError says which there are."""
+        """The pool of a target; an InputError lists the pools."""
         key = f"{target}/{role}" if role else target
         if key in self._targets:
             self._used_targets.add(key)
@@ -47,7 +47,7 @@ class ScenarioNames:
         raise InputError(what, allowed=allowed, hint=f"{close} {hint}" if close else hint)
 
     def metric(self, name: str) -> str:
-        """The name of a metric that is measured here; an InputError says which there are."""
+        """The name of a metric that is measured here; an InputError lists them."""
         if name in self._metrics:
             self._used_metrics.add(name)
             return self._metrics[name]
@@ -60,7 +60,7 @@ class ScenarioNames:
         return name
 
     def resource(self, name: str) -> str:
-        """The metric that takes the place of a machine's resource, such as CPU."""
+        """The metric that replaces a machine resource, such as CPU."""
         if name not in self._metrics:
             what = f"{name!r} is a resource of the machine, and is not simulated"
             hint = f"write scaling.metrics: {{{name}: batch_utilization}} for a metric in its place"
@@ -68,17 +68,17 @@ class ScenarioNames:
         return self.metric(name)
 
     def query(self, query: str, name: str | None = None) -> Asked:
-        """What a query asks for; it may have a name of its own."""
+        """The metric that a query asks for; `name` is that of the query, if it has one."""
         found = asked(query, self._metrics, name)
         self._used_metrics.update(found.mapped)
         return found
 
     def add_route(self, name: str, targets: Mapping[str, float]) -> None:
-        """A route of KEDA's HTTP add-on: metrics, and what a replica should have of each."""
+        """Adds a route of KEDA's HTTP add-on: its metrics, with the target per replica of each."""
         self._routes[name] = targets
 
     def route(self, name: str) -> Mapping[str, float]:
-        """The route of this name; an InputError says which there are."""
+        """The targets of the route with this name; an InputError lists the routes."""
         if name not in self._routes:
             allowed = ", ".join(self._routes) or None
             what = f"there is no InterceptorRoute {name!r}"
@@ -86,7 +86,7 @@ class ScenarioNames:
         return self._routes[name]
 
     def unused(self) -> dict[str, str]:
-        """What was written for names that no manifest has, by its place in the scenario."""
+        """Mappings for names that occur in no manifest, by their place in the scenario."""
         targets = self._targets.keys() - self._used_targets
         metrics = self._metrics.keys() - self._used_metrics
         return {

@@ -1,15 +1,14 @@
-"""Reads the one metric that a Prometheus query of an autoscaler asks for.
+"""Finds the one metric that a Prometheus query of an autoscaler asks for.
 
-Not a query language: a metric that is known here, or the rate of a counter of requests, summed,
-averaged or the largest over the replicas of the target. Label matchers choose the target's own
-replicas in a cluster, and a window only smooths, so that both are passed over; so is
-`or vector(0)`, since a metric that is simulated always has a value. `> bool 0`, or another number,
-compares the one number of the query, or one that has no parts: what a gateway counts. `* 100` makes
-a share of the KV cache a percentage.
+Not a query language: a metric that is known here, or the rate of a counter of requests, as sum,
+average or maximum over the replicas of the target. Label matchers, which select the target's own
+replicas in a cluster, and windows, which only smooth, are ignored; so is `or vector(0)`, since a
+simulated metric always has a value. `> bool 0`, or another number, compares the query's single
+number, or one that has no parts: a count of a gateway. `* 100` turns a share of the KV cache into a
+percentage.
 
-Of a histogram the mean is known, and of times to the first token some percentiles: another
-quantile, or its sum over its count, is read as the mean. Any query can be read where the scenario
-says which metric a name in it is.
+For histograms the mean is known, and for TTFT some percentiles: any other quantile, or the sum over
+the count, is read as the mean. Any query can be read if the scenario maps a name in it to a metric.
 """
 
 import re
@@ -31,14 +30,14 @@ from windtunnel.scaling.metrics import (
 )
 
 DESIRED: Final = ("wva_desired_replicas", "inferno_desired_replicas")
-"""What the workload variant autoscaler publishes for an HPA, or for KEDA; and once did."""
+"""The metric that WVA publishes for an HPA or KEDA: its current and its former name."""
 GATEWAY_COUNTERS: Final = (
     "vllm:num_incoming_requests_total",
     "vllm_num_incoming_requests_total",
     "kthena_router_requests_total",
     "dynamo_frontend_requests_total",
 )
-"""Of requests that arrive, as one number: not of every replica."""
+"""Counters of arriving requests, with one value for the fleet rather than one per replica."""
 COUNTERS: Final = (
     "vllm:request_success_total",
     "vllm_request_success_total",
@@ -71,22 +70,22 @@ LONGEST_QUERY: Final = 4096
 
 
 class Asked(NamedTuple):
-    """A metric by its name, and how the values of replicas become one."""
+    """A metric by name, and the aggregate over replicas."""
 
     name: str
     aggregate: str
     note: str = ""
-    """What is measured otherwise than it is asked for."""
+    """How the measured value differs from the one asked for."""
     mapped: tuple[str, ...] = ()
-    """The names in it that the scenario explains."""
+    """The names in it that the scenario maps."""
     above: float | None = None
-    """It asks for 1 while the metric is above this, and for 0 while it is not."""
+    """The value is 1 while the metric is above this number, else 0."""
 
 
 def asked(query: str, mapping: Mapping[str, str], called: str | None = None) -> Asked:
-    """What a query asks for; an InputError says what can be read.
+    """The metric that a query asks for; an InputError says which queries can be read.
 
-    `mapping` explains names in the query, or the name that it is called by.
+    `mapping` maps names in the query, or its own name `called`, to metrics.
     """
     if len(query) > LONGEST_QUERY:
         raise InputError("the query is too long", allowed=f"{LONGEST_QUERY} characters")
@@ -102,7 +101,7 @@ def asked(query: str, mapping: Mapping[str, str], called: str | None = None) -> 
 
 
 def _explained(text: str, mapping: Mapping[str, str], called: str | None) -> Asked | None:
-    """What the scenario says of the query as a whole, or of a name in it."""
+    """The metric that the scenario maps the whole query to, or a name in it."""
     words = _NAME.findall(text)
     found = [called] if called in mapping else list(dict.fromkeys(_plain(words, mapping)))
     if not found:
@@ -118,7 +117,7 @@ def _explained(text: str, mapping: Mapping[str, str], called: str | None) -> Ask
 
 
 def _plain(words: list[str], mapping: Mapping[str, str]) -> Iterator[str]:
-    """The names that are explained; a histogram may be meant by the name of one of its series."""
+    """The mapped names; a histogram may be meant by the name of one of its series."""
     for word in words:
         for name in (word, *(word.removesuffix(suffix) for suffix in SERIES)):
             if name in mapping:
@@ -127,7 +126,7 @@ def _plain(words: list[str], mapping: Mapping[str, str]) -> Iterator[str]:
 
 
 def _compared(text: str) -> Asked:
-    """What is asked for, and what it is compared with."""
+    """The metric asked for, and the number that it is compared with."""
     found = _COMPARED.search(text)
     if found is None:
         return _understood(text)
@@ -144,7 +143,8 @@ def _compared(text: str) -> Asked:
 
 
 def _counts_parts(before: str) -> bool:
-    """Whether what is compared is a part of what a function is given; the largest is no other."""
+    """Whether the comparison is within a function and so per series; `max` does not change the
+    result."""
     functions: list[str] = []
     for bracket in _BRACKET.finditer(before):
         if bracket[0] != ")":

@@ -1,4 +1,4 @@
-"""The `scaling` section of a scenario that runs autoscaling manifests as they are."""
+"""The `scaling` section of a scenario that runs autoscaling manifests unchanged."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,9 +25,9 @@ MOST_FILES = 100
 class ManifestSettings(ScalerTiming):
     """Autoscalers as manifests.
 
-    Kinds: Kthena's AutoscalingPolicy and AutoscalingPolicyBinding, HorizontalPodAutoscaler,
-    KEDA's ScaledObject, HTTPScaledObject and InterceptorRoute, AIBrix' PodAutoscaler, llm-d's
-    VariantAutoscaling, Knative's Service. Pools that none names keep their size.
+    Kinds: Kthena's AutoscalingPolicy and AutoscalingPolicyBinding, HorizontalPodAutoscaler, KEDA's
+    ScaledObject, HTTPScaledObject and InterceptorRoute, AIBrix' PodAutoscaler, llm-d's
+    VariantAutoscaling, Knative's Service. Pools that no manifest targets keep their size.
     """
 
     manifests: list[Annotated[str, Text("the path of a file of manifests")]] = Field(
@@ -52,7 +52,7 @@ class ManifestSettings(ScalerTiming):
     )
 
     def read_files(self, pools: Sequence[ScaledPool], folder: Path) -> "ReadManifests":
-        """The policies of the manifests; what is wrong with the files is raised."""
+        """Reads the policies of the manifests; raises an error for faults in the files."""
         # The kinds of manifests are a hundred classes, which take 0.15 s to make.
         from windtunnel.scaling.manifests.load import read_manifests
 
@@ -66,7 +66,7 @@ class ManifestSettings(ScalerTiming):
         return read._replace(assignments=assignments)
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """Pools that do not exist."""
+        """Yields faults, such as pools that do not exist."""
         yield from super().check(where)
         yield from refusals(where, "begins", begin_of, self.begins)
         names = [pool.name for pool in where.root.serving.pools]

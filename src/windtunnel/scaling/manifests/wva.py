@@ -1,7 +1,7 @@
-"""llm-d's workload variant autoscaler (WVA): its VariantAutoscaling, and annotations that say it.
+"""llm-d's workload variant autoscaler (WVA): its VariantAutoscaling, and the annotations for it.
 
-WVA decides, and publishes how many replicas it desires; an HPA or a ScaledObject with that metric
-carries it out. What they say of one pool is one variant, and all variants have one policy.
+WVA decides and publishes the desired number of replicas; an HPA or a ScaledObject with that metric
+carries it out. All manifests about one pool make one variant, and all variants share one policy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,41 +31,41 @@ VariantCost = Annotated[float, Like(Number(0, 10**9), read=IN_TEXT)]
 
 
 class VariantAnnotations(AnnotationForm):
-    """What WVA reads of the annotations of an HPA or a ScaledObject."""
+    """The annotations that WVA reads from an HPA or a ScaledObject."""
 
     prefix: ClassVar[str] = "llm-d.ai/"
 
-    variant_cost: VariantCost | None = Field(default=None, description="Of one replica.")
+    variant_cost: VariantCost | None = Field(default=None, description="Cost of one replica.")
 
 
 class VariantMetadata(ManifestMetadata):
-    """Name, and what a replica of its target costs."""
+    """Name, and the cost of a replica."""
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from VariantAnnotations.faults(self.annotations, where)
 
 
 class WvaVariant(NamedTuple):
-    """What a manifest says of a pool that WVA scales."""
+    """A pool that WVA scales, as described by a manifest."""
 
     pool: str
     bounds: PoolBounds
     cost: float | None = None
     hpa: HpaPace | None = None
-    """What carries out decisions; None: this is WVA's own object."""
+    """The HPA that carries out decisions; None: this is WVA's own object."""
 
 
 class VariantForm(ApiSection, extra="ignore"):
-    """What a VariantAutoscaling says; models, classes and profiles are those of the scenario."""
+    """The spec of a VariantAutoscaling; models, classes and profiles come from the scenario."""
 
     scale_target_ref: PoolReference | None = Field(
-        default=None, description="What is scaled; default: the target of the object's own name."
+        default=None, description="The object to scale; default: the one with this object's name."
     )
     model_id: AnyText = Field(default="", alias="modelID", description="Not used.")
     variant_cost: VariantCost = Field(
-        default=DEFAULT_COST, description="Of one replica, in any unit."
+        default=DEFAULT_COST, description="Cost of one replica, in any unit."
     )
-    min_replicas: Count = Field(default=1, description="The fewest replicas.")
+    min_replicas: Count = Field(default=1, description="Fewest replicas.")
     max_replicas: Most = Field(default=MOST_REPLICAS, description="Most replicas.")
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -75,17 +75,17 @@ class VariantForm(ApiSection, extra="ignore"):
 
 
 class VariantManifest(Manifest):
-    """An object that may be about a pool which WVA scales."""
+    """A manifest that may describe a pool scaled by WVA."""
 
     def variant(self, names: ScenarioNames) -> WvaVariant | None:
-        """What it says of one; None: it scales by itself."""
+        """The variant that it describes; None: it scales by itself."""
         raise NotImplementedError
 
 
 class VariantAutoscaling(VariantManifest):
     """A VariantAutoscaling."""
 
-    spec: VariantForm = Field(description="What it says.")
+    spec: VariantForm = Field(description="The spec.")
 
     @property
     def target(self) -> str:
@@ -103,14 +103,14 @@ class VariantAutoscaling(VariantManifest):
 
 
 def joined(first: WvaVariant, second: WvaVariant) -> WvaVariant:
-    """What two manifests say of one pool: the HPA has the bounds, WVA's own object the cost."""
+    """Merges two manifests about one pool: the HPA has the bounds, WVA's own object the cost."""
     hpa, own = (first, second) if first.hpa is not None else (second, first)
     cost = own.cost if hpa.cost is None else hpa.cost
     return hpa._replace(cost=cost)
 
 
 def wva_policy(variants: Mapping[str, WvaVariant]) -> SpareCapacitySettings:
-    """The policy of all variants, by pool."""
+    """The policy for all variants, by pool."""
     return SpareCapacitySettings(
         policy="wva-v1",
         pools={pool: one.bounds for pool, one in variants.items()},

@@ -1,1 +1,1 @@
-"""Policies: each file has the settings of one or more, and the parts that they are made of."""
+"""Policies: each file has the settings of one or more, and the parts that they consist of."""

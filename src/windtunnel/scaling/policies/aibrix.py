@@ -24,7 +24,7 @@ Factor = Annotated[float, Number(1, 10**6), Added()]
 
 
 class AibrixSettings(PolicySettings):
-    """AIBrix' PodAutoscaler: means over three minutes, at most double or half."""
+    """AIBrix' PodAutoscaler: means over three minutes, at most doubling or halving at a time."""
 
     policy: Literal["aibrix"]
     metrics: dict[MetricName, MetricTarget] = Field(
@@ -89,10 +89,10 @@ class AibrixSettings(PolicySettings):
 
 
 class Aibrix(Analyzer):
-    """The mean over pods of each metric, smoothed, against its target; the largest answer counts.
+    """Compares the smoothed mean over pods of each metric with its target; the largest size wins.
 
-    APA takes the size times the ratio; KPA takes the mean over the target as the size, which is
-    right only for a metric that is a total of the fleet: so it is shipped, and so it is here.
+    APA multiplies the size by the ratio; KPA takes the mean over the target as the size, which is
+    right only for a metric that is a total of the fleet. That is how AIBrix ships it.
     """
 
     def __init__(self, settings: AibrixSettings) -> None:
@@ -153,9 +153,10 @@ class Aibrix(Analyzer):
 
 
 class AibrixCooldown(Limiter):
-    """Up to the highest of the up window; down to the *lowest* of the down window, at once.
+    """Grows to the highest recommendation of the up window; shrinks at once to the *lowest* of the
+    down window.
 
-    So it is shipped: its 300 s do not delay going down, they let it go further.
+    As AIBrix ships it: its 300 s do not delay scaling down, they let it go further.
     """
 
     def __init__(self, up_s: float, down_s: float) -> None:

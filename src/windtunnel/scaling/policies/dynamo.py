@@ -1,9 +1,10 @@
-"""NVIDIA Dynamo's SLA planner: predicted load over what a profiled engine does within the SLO.
+"""NVIDIA Dynamo's SLA planner: predicted load over the profiled capacity of an engine within the
+SLO.
 
-Every `adjustment_s` it predicts requests, prompt and answer lengths of the next interval, corrects
-its profile by the latencies that were seen, and sizes prefill and decode apart, within a budget of
-accelerators. The profile is taken from step times on the planner's own grid and read linearly
-between its points. A role that does both is sized by the sum of the two.
+Every `adjustment_s` it predicts requests, prompt lengths and output lengths of the next interval,
+corrects its profile by observed latencies, and sizes prefill and decode separately, within a budget
+of accelerators. The profile is computed from step times on the planner's own grid and interpolated
+linearly. A role that does both is sized by the sum of the two.
 """
 
 import math
@@ -29,12 +30,12 @@ _USES: Final = 100
 """Points of KV use in the decode profile."""
 MOST_RATE: Final = 1e12
 MOST_LOAD: Final = 1e12
-"""Requests a second, and replicas: more is a clock or a metric that is wrong."""
+"""Bound on requests per second and on replicas; more means a faulty clock or metric."""
 _PROMPTS: Final = [float(2**power) for power in range(5, 18)]
 
 
 class DynamoSettings(PolicySettings):
-    """NVIDIA Dynamo's SLA planner: predicted load over profiled capacity within targets."""
+    """NVIDIA Dynamo's SLA planner: predicted load over profiled capacity within the targets."""
 
     policy: Literal["dynamo"]
     adjustment_s: Annotated[float, Duration("0s", "1h", above=True)] = Field(
@@ -73,7 +74,7 @@ class DynamoSettings(PolicySettings):
 
 
 class EngineProfile:
-    """What one replica of a variant does: prompts alone, and answers alone."""
+    """The profile of one replica of a variant: prefill alone, and decode alone."""
 
     def __init__(self, variant: Variant) -> None:
         times = variant.spec.step_times
@@ -90,7 +91,7 @@ class EngineProfile:
             self._ttfts.append(alone_s + (times.step_s(rest, 0.0, 0.0) if rest else 0.0))
 
     def ttft_s(self, prompt_tokens: float) -> float:
-        """Of a prompt that is alone; lengths beyond the table are taken as its end."""
+        """TTFT of a prompt on an idle engine; lengths outside the table are clamped to its ends."""
         length = min(max(prompt_tokens, _PROMPTS[0]), _PROMPTS[-1])
         above = min(bisect_right(_PROMPTS, length), len(_PROMPTS) - 1)
         low, high = _PROMPTS[above - 1], _PROMPTS[above]
@@ -102,7 +103,7 @@ class EngineProfile:
         return self._times.step_s(0.0, running, running * context)
 
     def decode_rate(self, itl_s: float, context: float) -> float:
-        """Answer tokens per second at the highest KV use that still keeps this time per token."""
+        """Output tokens per second at the highest KV use that still meets this time per token."""
         rate = 0.0
         for use in range(_USES, 0, -1):
             running = use / _USES * self._kv / max(1.0, context)
@@ -115,7 +116,7 @@ class EngineProfile:
 
 
 class _Gathered:
-    """What the planner has gathered of a model since its last adjustment."""
+    """Data about a model since the last adjustment, and its predictors."""
 
     def __init__(self, predictor: str, adjustment_s: float, since_s: float) -> None:
         self.since_s = since_s

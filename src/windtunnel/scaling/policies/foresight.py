@@ -1,7 +1,7 @@
 """Foresight: follows a schedule of replicas that is known in advance.
 
-The schedule says how many replicas a pool should have from a time on. Growth is ordered `lead`
-ahead, so that replicas are ready when they are needed; nothing shrinks before its time.
+The schedule gives the replicas of a pool from a time on. Growth is ordered `lead` early, so that
+replicas are ready when needed; nothing shrinks before its time.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ from windtunnel.settings.section import Context
 
 
 class ScheduleEntry(Leaf):
-    """A time, and how many replicas there should be from then on."""
+    """A time, and the number of replicas from then on."""
 
     allowed = "a time and a number of replicas, such as [5m, 6]"
     schema = {"type": "array", "minItems": 2, "maxItems": 2}  # noqa: RUF012 - a constant
@@ -91,7 +91,7 @@ class ForesightSettings(PolicySettings):
 
 
 class Foresight(Analyzer):
-    """Wants what the schedule has for now, or the most that it has within the lead."""
+    """Asks for the scheduled size, or for the largest one scheduled within the lead."""
 
     def __init__(self, settings: ForesightSettings) -> None:
         super().__init__("foresight")

@@ -1,7 +1,7 @@
-"""Kubernetes' HorizontalPodAutoscaler, `autoscaling/v2`: ratios, tolerance, windows, behaviours.
+"""Kubernetes' HorizontalPodAutoscaler, `autoscaling/v2`: ratios, tolerance, windows, behavior.
 
-Numbers are compared in thousandths, as Kubernetes does with quantities: ten pods at 0.12 of 0.1 are
-12 replicas, where floating point would say 13.
+Numbers are compared in thousandths, as Kubernetes does with quantities: ten pods at 0.12 for a
+target of 0.1 make 12 replicas, where floating point would make 13.
 """
 
 import math
@@ -66,7 +66,8 @@ class HpaDirection(Section):
 
     @field_serializer("window_s", "rules", check_fields=False)
     def _as_written(self, value: Any, info: FieldSerializationInfo) -> Any:
-        """What was left out is null, so that digests of scenarios do not depend on it."""
+        """Serializes omitted values as null, so that digests of scenarios do not depend on
+        defaults."""
         return value if self.written(info.field_name) else None
 
     @classmethod
@@ -123,7 +124,7 @@ class HpaMetric(Section):
         yield from refusals(where, "name", metric, self.name)
 
     def measured(self) -> Metric:
-        """What its target is held against."""
+        """The metric that is compared with the target."""
         return metric(self.name, "metrics")
 
 
@@ -135,7 +136,7 @@ class HpaPace(Section):
     down: HpaDown = Field(default_factory=HpaDown, description="`scaleDown`.")
 
     def limiters(self, pool: str) -> list[Limiter]:
-        """Of the groups that a pool leads."""
+        """The limiters for groups led by this pool."""
         up, down = (
             self.tolerance if way.tolerance is None else way.tolerance
             for way in (self.up, self.down)
@@ -191,7 +192,7 @@ class HpaSettings(PolicySettings):
 
 
 class Hpa(Analyzer):
-    """Asks for as many replicas as bring each metric to its target; the largest answer counts."""
+    """Asks for the replicas that bring each metric to its target; the largest number wins."""
 
     def __init__(self, settings: HpaSettings) -> None:
         super().__init__("hpa")
@@ -224,7 +225,7 @@ class Hpa(Analyzer):
         return replicas_wanted(group, best, evidence, said)
 
     def _wanted(self, measured: Metric, one: HpaMetric, group: Group) -> tuple[int, float]:
-        """Replicas for a metric, and its value; -1 where it is not known."""
+        """Replicas for a metric, and its value; -1 if it is unknown."""
         if not measured.is_known(group):
             return -1, 0.0
         if one.type == AVERAGE:
@@ -243,7 +244,7 @@ class Hpa(Analyzer):
         return wanted, seen
 
     def _by_mean(self, measured: Metric, goal: int, group: Group) -> tuple[int, float]:
-        """The mean of ready pods; those that start count as idle when it would grow."""
+        """Replicas by the mean over ready pods; starting pods count as idle if it would grow."""
         if group.ready == 0:
             return -1, 0.0
         total = sum(milli(value) for value in measured.of_replicas(group))
@@ -266,7 +267,7 @@ class Hpa(Analyzer):
 
 
 class HpaTolerance(Limiter):
-    """A size that differs by little from the one there is stays."""
+    """Keeps the current size if the new one differs by no more than the tolerance."""
 
     def __init__(self, up: float, down: float, pool: str = "") -> None:
         super().__init__("tolerance", pool)
@@ -284,7 +285,8 @@ class HpaTolerance(Limiter):
 
 
 class HpaWindows(Limiter):
-    """Not above the lowest recommendation of the up window, not below the highest of the other."""
+    """Limits sizes to the lowest recommendation of the up window and the highest of the down
+    window."""
 
     def __init__(self, up_s: float, down_s: float, pool: str = "") -> None:
         super().__init__("stabilization window", pool)
@@ -319,7 +321,7 @@ class HpaWindows(Limiter):
 
 
 class HpaBehavior(Limiter):
-    """How fast: the most (Max) or least (Min) permissive of the rules; Disabled: not at all."""
+    """Limits the rate by the most (Max) or least (Min) permissive rule; Disabled: no change."""
 
     def __init__(self, up: HpaUp, down: HpaDown, pool: str = "") -> None:
         super().__init__("behavior", pool)
@@ -382,12 +384,12 @@ class HpaBehavior(Limiter):
 
 
 def pace_limiters(up: HpaUp, down: HpaDown, pool: str = "") -> list[Limiter]:
-    """The windows of an HPA, and then its rules."""
+    """The stabilization windows of an HPA, then its rules."""
     return [HpaWindows(up.window_s, down.window_s, pool), HpaBehavior(up, down, pool)]
 
 
 def milli(value: float) -> int:
-    """In thousandths, rounded up, as Kubernetes reads quantities."""
+    """Converts to thousandths, rounded up, as in Kubernetes quantities."""
     return math.ceil(value * 1000.0 - 1e-6)
 
 

@@ -1,4 +1,4 @@
-"""KEDA's ScaledObject: a queue target through an HPA, and its own switch between zero and one."""
+"""KEDA's ScaledObject: an HPA, and KEDA's own scaling between zero and one."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -73,7 +73,7 @@ class KedaSchedule(Section):
 
 
 class FormulaOperand(Section):
-    """A metric that a formula has a name for."""
+    """A metric with a name in a formula."""
 
     metric: MetricName = Field(description="Such as `vllm:num_requests_waiting`.")
     aggregate: Literal["sum", "avg", "max"] = Field(
@@ -89,7 +89,7 @@ class FormulaOperand(Section):
 
 
 class KedaFormula(Section):
-    """`scalingModifiers` of KEDA: one metric that is computed from others."""
+    """`scalingModifiers` of KEDA: one metric computed from others."""
 
     formula: Annotated[str, Text("a formula")] = Field(
         description="Such as `max(queue, kv * 10)`, of the names in `of`."
@@ -106,7 +106,7 @@ class KedaFormula(Section):
 
 
 def formula_of(text: str, known: Sequence[str]) -> Formula:
-    """A formula of these names."""
+    """Parses a formula over these names."""
     found = Formula(text)
     for name in found.names:
         if name not in known:
@@ -179,7 +179,7 @@ class KedaSettings(HpaSettings):
 
 
 class ComparedMetric(Metric):
-    """1 while a metric is above a limit, and 0 while it is not."""
+    """1 while a metric is above a limit, else 0."""
 
     def __init__(self, of: Metric, above: float) -> None:
         super().__init__(of.name, of.quantity)
@@ -197,12 +197,12 @@ class ComparedMetric(Metric):
 
 
 def compared(of: Metric, above: float | None) -> Metric:
-    """The metric, or whether it is above a limit."""
+    """The metric itself or, with a limit, whether it is above it."""
     return of if above is None else ComparedMetric(of, above)
 
 
 class ScheduleMetric(Metric):
-    """A number by the clock: one while a schedule is on, and another while it is not."""
+    """A value by the time of day: one while a schedule is active, another otherwise."""
 
     def __init__(self, schedule: CronSchedule, on: float, off: float) -> None:
         super().__init__("schedule", REQUESTS)
@@ -222,7 +222,7 @@ class ScheduleMetric(Metric):
 
 
 class FormulaMetric(Metric):
-    """A number that is computed from metrics."""
+    """A value computed from metrics."""
 
     def __init__(self, settings: KedaFormula) -> None:
         super().__init__("formula", REQUESTS)
@@ -247,7 +247,7 @@ class FormulaMetric(Metric):
 
 
 def _scheduled(settings: KedaSettings, *, is_switch: bool) -> list[ScheduleMetric]:
-    """The schedules as metrics: of replicas that they ask for, or 1 and 0 as a switch."""
+    """The schedules as metrics: of the replicas that they ask for, or as switches (1 or 0)."""
     begins = begin_of(settings.begins)
     return [
         ScheduleMetric(
@@ -260,7 +260,7 @@ def _scheduled(settings: KedaSettings, *, is_switch: bool) -> list[ScheduleMetri
 
 
 class KedaHpa(Hpa):
-    """An HPA with metrics of the clock, and one that is computed."""
+    """An HPA that also has schedules and a formula as metrics."""
 
     def __init__(self, settings: KedaSettings) -> None:
         super().__init__(settings)
@@ -282,11 +282,12 @@ class KedaHpa(Hpa):
 
 
 class KedaActivation(Limiter):
-    """Zero while nothing is to be done, at least one while something is.
+    """Scales to zero while all triggers are inactive, and keeps at least `least` while one is
+    active.
 
-    A trigger is active while its metric is above its activation, and one is enough. The way to zero
-    is open when none has been active for `cooldown_s` and all replicas answer; whatever is above
-    `least` is the HPA's.
+    A trigger is active while its metric is above its activation. Scaling to zero requires that none
+    has been active for `cooldown_s` and that all replicas answer; sizes above `least` are up to the
+    HPA.
     """
 
     def __init__(self, settings: KedaSettings) -> None:
@@ -309,7 +310,7 @@ class KedaActivation(Limiter):
         self._active_s: Final[dict[str, float]] = self.remember("active")
 
     def limit(self, totals: list[int], context: LimitContext) -> list[int]:
-        """Also of groups of which an HPA knows nothing: it is paused at zero."""
+        """Also limits groups without a finding, since the HPA is paused at zero."""
         return [self.limit_group(total, number, context) for number, total in enumerate(totals)]
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
@@ -339,7 +340,7 @@ class KedaActivation(Limiter):
                 self._active_s[group.key] = context.now_s
 
     def _is_silent(self, group: Group) -> bool:
-        """Whether it cannot be known that it is inactive."""
+        """Whether missing data leaves open if it is inactive."""
         return any(
             measured.missing(group) or not measured.is_known(group)
             for measured, _, _ in self._triggers

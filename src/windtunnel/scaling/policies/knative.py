@@ -74,7 +74,7 @@ class KnativeSettings(PolicySettings):
 
 
 class Knative(Analyzer):
-    """Enough replicas for the mean of a minute; in a panic, of six seconds, and never fewer."""
+    """Sizes for the mean over a minute; in a panic, over six seconds, without shrinking."""
 
     def __init__(self, settings: KnativeSettings) -> None:
         super().__init__("knative")
@@ -133,7 +133,7 @@ class Knative(Analyzer):
         return max(size, settings.activation_scale) if wanted > 0 else size
 
     def _delay(self, key: str, wanted: int, now_s: float) -> int:
-        """The largest of the last seconds, where going down is to be delayed."""
+        """The largest recent recommendation, if scaling down is delayed."""
         if self._settings.scale_down_delay_s <= 0.0:
             return wanted
         self._delayed.add(key, now_s, wanted)
@@ -141,8 +141,8 @@ class Knative(Analyzer):
 
 
 def _kept(window_s: float) -> float:
-    """What a number of a weighted window weighs a second later.
+    """The weight of a number in a weighted window one second later.
 
-    All but a ten-thousandth of the weight is in the window, and at most four fifths are kept.
+    Only a ten-thousandth of the weight lies outside the window; the result is at most 0.8.
     """
     return min(0.8, math.pow(_OUTSIDE, 1.0 / max(1.0, window_s)))

@@ -1,6 +1,6 @@
 """Dynamo's load predictors: the next value of a series, one value per adjustment.
 
-Each as the planner has it. Before the first traffic nothing is taken in, and with fewer than five
+Each works as in the planner. Values before the first traffic are ignored, and with fewer than five
 values the last one is the prediction. ARIMA and Prophet need the extra `planner`.
 """
 
@@ -16,12 +16,12 @@ from windtunnel.settings.faults import Fault
 from windtunnel.settings.section import Context
 
 PACKAGES: Final = {"arima": "pmdarima", "prophet": "prophet"}
-"""What a predictor needs beyond the standard library."""
+"""Packages that a predictor needs."""
 _ENOUGH: Final = 5
 _WINDOW: Final = 50
-"""Values that Prophet is fitted to."""
+"""Number of values that Prophet is fitted to."""
 _BEGINNING: Final = datetime(2024, 1, 1)  # noqa: DTZ001 - Prophet takes no time zones
-"""Prophet wants dates; daily and weekly seasons count from here."""
+"""Prophet needs dates; daily and weekly seasons count from this one."""
 
 
 class LoadPredictor:
@@ -43,14 +43,14 @@ class LoadPredictor:
             return max(0.0, self._predict())
 
     def _learn(self, value: float) -> None:
-        """A value that counts."""
+        """Learns from a value, leading zeros excepted."""
 
     def _predict(self) -> float:
         return self._values[-1]
 
 
 class Kalman(LoadPredictor):
-    """A level and a trend, filtered."""
+    """A Kalman filter of level and trend."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,9 +80,9 @@ class Kalman(LoadPredictor):
 
 
 class Arima(LoadPredictor):
-    """An ARIMA model whose order is chosen once, from the first values, and then updated.
+    """An ARIMA model whose order is chosen once, from the first values; later values update it.
 
-    One without any autoregressive or moving-average term is fitted to logarithms instead.
+    A model without any autoregressive or moving-average term is fitted to logarithms instead.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ def _scaled(values: list[float], *, log: bool) -> list[float]:
 
 
 class Prophet(LoadPredictor):
-    """Meta's Prophet, fitted anew to the last values at every prediction."""
+    """Meta's Prophet, refitted to the latest values at every prediction."""
 
     def __init__(self, step_s: float) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ def predictor_of(kind: str, step_s: float) -> LoadPredictor:
 
 
 def missing(where: Context, kind: str) -> Iterator[Fault]:
-    """A fault where the package of a predictor is not installed."""
+    """Yields a fault if the package of a predictor is not installed."""
     package = PACKAGES.get(kind)
     if package is None:
         return

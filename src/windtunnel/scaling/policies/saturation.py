@@ -1,4 +1,4 @@
-"""Policies that count KV tokens: our own, and those of llm-d's WVA and of BLIS."""
+"""Policies that count KV tokens: Windtunnel's own, and those of llm-d's WVA and of BLIS."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,11 +25,11 @@ WvaAnalyzer = Literal["saturation", "throughput", "queueing"]
 FullQueue = Annotated[int, Whole(1, MOST_SEQUENCES)]
 
 AVERAGE_PROMPT = 512.0
-"""Tokens that a prompt counts until some were measured."""
+"""Prompt tokens assumed until some are measured."""
 
 
 class LoadThresholds(PolicySettings):
-    """What grows above one load and shrinks below another."""
+    """Policies that grow above one load and shrink below another."""
 
     up: Share
     down: Share
@@ -142,7 +142,7 @@ class WvaSettings(LoadThresholds):
 
 
 class BlisSettings(LoadThresholds):
-    """As BLIS scales: cached tokens only, every change on one pool, no stabilization."""
+    """Scales as BLIS does: cached tokens only, every change on one pool, no stabilization."""
 
     patience: ClassVar[Stabilization | None] = Stabilization(up_s=0.0, down_s=0.0)
 

@@ -1,6 +1,6 @@
 """Spare capacity: one replica more or fewer, by shares of KV cache and queue lengths.
 
-As the first analyzer of llm-d's workload variant autoscaler (WVA) decides.
+This is how the first analyzer of llm-d's workload variant autoscaler (WVA) decides.
 """
 
 from collections.abc import Iterator, Sequence
@@ -100,7 +100,8 @@ class SpareCapacitySettings(PolicySettings):
 
 
 class SpareCapacity(Analyzer):
-    """Grows by one when replicas have little to spare, shrinks by one when the rest could do it."""
+    """Grows by one when replicas have little spare capacity, shrinks by one when the others
+    suffice."""
 
     def __init__(self, settings: SpareCapacitySettings) -> None:
         super().__init__("spare capacity")
@@ -110,7 +111,7 @@ class SpareCapacity(Analyzer):
         self._queue_spare: Final = settings.queue_spare
 
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
-        """Nothing changes in a model while replicas of it start or go."""
+        """Changes nothing in a model while any of its replicas are starting or stopping."""
         for group in groups:
             for variant in group.variants:
                 if variant.target != variant.ready or variant.coming > 0:
@@ -153,7 +154,7 @@ class SpareCapacity(Analyzer):
         return replicas_wanted(group, group.current, evidence, f"{told}: it stays.")
 
     def _could_go(self, group: Group) -> bool:
-        """Whether a variant has more than one; the last of each stays."""
+        """Whether any variant can lose a replica; the last one of each stays."""
         return any(
             variant.target > max(1, variant.minimum) and not variant.counts.missing
             for variant in group.variants

@@ -1,8 +1,8 @@
 """The other analyzers of llm-d's workload variant autoscaler: token throughput, and queueing.
 
-Both learn how fast replicas are from what they show. They vote beside `saturation`: any that asks
-for more is heard, and all that know something must agree before anything goes. Neither knows
-prefill apart from decode.
+Both learn the speed of replicas from observations. They vote along with `saturation`: one that asks
+for more is enough to grow, and all with a known finding must agree to shrink. Neither distinguishes
+prefill from decode.
 """
 
 from typing import Any, Final
@@ -11,20 +11,20 @@ from windtunnel.scaling.analyzers import Analyzer, Finding, Group, unknown
 from windtunnel.scaling.snapshot import Objective, Variant
 
 _FULL: Final = 0.85
-"""Of the KV cache: where throughput is taken."""
+"""Share of the KV cache in use at which throughput is computed."""
 _LEAST_ITL_S: Final = 0.006
-"""Of a replica without load, until a line is fitted."""
+"""Time per token of an idle replica, until a line is fitted."""
 _SAMPLES: Final = 10
 _SPREAD: Final = 0.3
-"""Samples of KV use, and how far apart they must be, for a line."""
+"""Required range of KV use among the samples (at least `_SAMPLES`) for fitting a line."""
 _KEPT: Final = 200
 _GATE: Final = 7.378
-"""Of the squared innovation over its variance: an observation beyond it is not believed."""
+"""Maximum squared innovation over its variance; observations beyond it are rejected."""
 _DRIFT: Final = 0.1
 _NOISE: Final = 0.05
-"""Of parameters per look, and of observations: deviations over their values."""
+"""Relative standard deviation of observations; `_DRIFT` is that of parameters per tick."""
 _SLOWER: Final = 3.0
-"""Without an SLO: how many times longer iterations may take than without load."""
+"""Without an SLO: how many times longer an iteration may take than without load."""
 _SMALLEST: Final = 1e-9
 
 
@@ -34,7 +34,7 @@ def _arrival_rate(group: Group) -> float:
 
 
 def _capacity(group: Group, per_replica: list[float]) -> tuple[float, float]:
-    """Of the replicas that are ready and shall stay, and of those that are coming."""
+    """The capacity of the ready replicas that will stay, and of those still starting."""
     supply = coming = 0.0
     for variant, each in zip(group.variants, per_replica, strict=True):
         supply += min(variant.ready, variant.target) * each
@@ -66,9 +66,9 @@ def _judged(
 
 
 class Throughput(Analyzer):
-    """Output tokens per second against what replicas produce with full KV caches.
+    """Output tokens per second, compared with what replicas produce with full KV caches.
 
-    Time per token is a line over KV use, fitted to what replicas showed.
+    Time per token is modelled as linear in KV use, fitted to observations.
     """
 
     def __init__(self, up: float, down: float) -> None:
@@ -112,7 +112,7 @@ class Throughput(Analyzer):
         del seen[:-_KEPT]
 
     def _itl_s(self, variant: Variant) -> float:
-        """Time per token with a full cache; 0: nothing is known."""
+        """Time per token with a full cache; 0: unknown."""
         seen: list[list[float]] = self._samples[variant.name]
         if not seen:
             return 0.0
@@ -127,11 +127,11 @@ class Throughput(Analyzer):
 
 
 class Queueing(Analyzer):
-    """Arrivals against the rate at which a queueing model is still within the SLO.
+    """Arrivals, compared with the rate at which a queueing model still meets the SLO.
 
     An iteration takes T = alpha / (1 - load), where load is the arrival rate of a replica times
-    beta (i + o) + gamma (o + 1) (i + o / 2) for prompts of i and answers of o tokens. A Kalman
-    filter follows alpha, beta and gamma from mean TTFT and time per token.
+    beta (i + o) + gamma (o + 1) (i + o / 2) for prompts of i and outputs of o tokens. A Kalman
+    filter tracks alpha, beta and gamma from mean TTFT and time per token.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,8 @@ class Queueing(Analyzer):
         return _judged(group, per_replica, rate, 1.0, 1.0, evidence, "requests")
 
     def _followed(self, variant: Variant, work: "_Work", rate: float) -> list[float] | None:
-        """The parameters of a variant after what it shows now; None: it never showed anything."""
+        """The parameters of a variant after the latest observation; None: nothing was ever
+        observed."""
         shown = [one for one in variant.replicas if one.ttft_s > 0.0 and one.tpot_s > 0.0]
         kept: dict[str, Any] | None = self._filters.get(variant.name)
         if not shown or rate <= 0.0:
@@ -184,7 +185,7 @@ class _Work:
         self._gamma: Final = (answer + 1.0) * (prompt + answer / 2.0)
 
     def latencies(self, parameters: list[float], rate: float) -> tuple[list[float], list[Any]]:
-        """TTFT and time per token, and their derivatives by the parameters."""
+        """TTFT and time per token, and their derivatives with respect to the parameters."""
         alpha, beta, gamma = parameters
         free = max(0.02, 1.0 - rate * (beta * self._beta + gamma * self._gamma))
         step_s = alpha / free
@@ -199,7 +200,7 @@ class _Work:
         ]
 
     def guess(self, ttft_s: float, itl_s: float, rate: float) -> list[float]:
-        """Parameters that would have shown this, if a context costs as much as one new token."""
+        """Parameters that fit these observations, if the context costs as much as one new token."""
         beta = max(ttft_s - itl_s, 0.01 * itl_s) / self._prompt
         gamma = beta / self._middle
         load = min(0.9, rate * (beta * self._beta + gamma * self._gamma))
@@ -207,7 +208,7 @@ class _Work:
         return [alpha, beta, gamma]
 
     def carried(self, parameters: list[float], objective: Objective) -> float:
-        """The rate at which a replica is still within the SLO; 0: none is."""
+        """The rate at which a replica still meets the SLO; 0: none does."""
         alpha, beta, gamma = parameters
         longest = []
         if objective.ttft_s > 0.0:

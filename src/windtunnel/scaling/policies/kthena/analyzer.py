@@ -1,4 +1,4 @@
-"""Kthena's analyzer: what the metrics of a target ask for."""
+"""Kthena's analyzer: replicas by the metrics of a target."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from windtunnel.scaling.policies.kthena.settings import KthenaSettings, Metrics
 from windtunnel.scaling.snapshot import Variant
 
 AVERAGED: Final = ("_utilization", "_usage", "_ratio", "_percent", "_saturation")
-"""How the names of metrics end that are shares: several pools have their mean, not their sum."""
+"""Suffixes of metrics that are shares, which are averaged over pools rather than summed."""
 
 
 class Recommender(Analyzer):
-    """What the metrics ask for, and what the history of the target thinks of it.
+    """Recommends a size by metrics, and updates the history of the target.
 
-    `metrics_of` has metrics for single variants that differ from those of the rest. `all_or_none`:
-    where one group has no data, none is changed (the roles of a disaggregated target).
+    `metrics_of` has the metrics of variants that differ from the rest. `all_or_none`: if one group
+    has no data, no group is changed (for the roles of a disaggregated target).
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class Recommender(Analyzer):
 
 
 def _queried(group: Group, measured: Metric, how: str, target: float) -> dict[str, float]:
-    """The answer to a query: one number for each variant that has replicas, made one for all.
+    """The result of a query: one number per variant with replicas, combined into one.
 
-    In a sum, replicas that did not answer are as Kubernetes counts them.
+    In a sum, replicas that did not answer count as in Kubernetes.
     """
     answers: list[tuple[float, int]] = []
     for variant in group.variants:
@@ -127,9 +127,9 @@ def _queried(group: Group, measured: Metric, how: str, target: float) -> dict[st
 
 
 def combined(metric: str, values: Sequence[tuple[float, int]]) -> float:
-    """One value for several pools, from (value, replicas) of each.
+    """Combines (value, replicas) of several pools into one value.
 
-    Shares are averaged by replicas; all other metrics, rates too, are summed.
+    Shares are averaged by replicas; all other metrics, including rates, are summed.
     """
     if not metric.lower().endswith(AVERAGED):
         return math.fsum(value for value, _ in values)
@@ -140,7 +140,7 @@ def combined(metric: str, values: Sequence[tuple[float, int]]) -> float:
 
 
 def _sums(group: Group, variant: Variant, metrics: list[Metric]) -> dict[str, float]:
-    """One entry for all replicas of a variant; nothing is known where one does not answer."""
+    """One entry for all replicas of a variant; empty if any did not answer."""
     if not variant.replicas or variant.counts.missing:
         return {}
     return {
@@ -152,7 +152,7 @@ def _sums(group: Group, variant: Variant, metrics: list[Metric]) -> dict[str, fl
 
 
 def _evidence(group: Group, metrics: list[Metric]) -> dict[str, float]:
-    """The mean of each metric over the replicas that answered, and the answers to queries."""
+    """The mean of each metric over the replicas that answered, and the results of queries."""
     found = {
         measured.name: measured.of_replicas(group)
         for measured in metrics

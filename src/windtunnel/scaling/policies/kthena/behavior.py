@@ -1,7 +1,8 @@
-"""How fast a size may follow its recommendation: windows, rates, panic and bounds, each named.
+"""How fast a size may follow its recommendation: windows, rates, panic and bounds, each with a
+name.
 
 "Or" takes the looser of the two rate limits and "And" the stricter; both count from the extreme
-size of the last period, so that several small steps do not get around them.
+size of the last period, so that several small steps do not circumvent them.
 """
 
 from dataclasses import dataclass
@@ -24,14 +25,14 @@ DOWN_RATE: Final = "scale-down rate"
 UP_WINDOW: Final = "scale-up window"
 UP_RATE: Final = "scale-up rate"
 Timeline = list[tuple[float, int]]
-"""Numbers with the time of each."""
+"""Numbers, each with its time."""
 STEPS: Final = (DOWN_WINDOW, DOWN_RATE, UP_WINDOW, UP_RATE, PANIC_RATE, PANIC_HOLD)
 
 
 class TargetHistory:
-    """Recent recommendations and sizes of one target, and until when it panics.
+    """Recent recommendations and sizes of one target, and until when it is in panic.
 
-    It keeps them in a dict of plain data, which also fits a history of other settings.
+    They are kept in a dict of plain data, which remains valid under other settings.
     """
 
     def __init__(self, behavior: Behavior, kept: dict[str, Any]) -> None:
@@ -45,20 +46,21 @@ class TargetHistory:
         self._sizes_s: Final = max(up.period_s, down.period_s, self.panic_period_s)
 
     def panics(self, now_s: float, recommended: int, current: int) -> bool:
-        """Whether this look counts as panic; one that is high enough starts it at once."""
+        """Whether it is in panic at this tick; a recommendation that is high enough starts one at
+        once."""
         if self._starts_panic(recommended, current):
             return True
         ends_s = self._kept.get("panic_ends_s")
         return self.behavior.panic is not None and ends_s is not None and now_s <= ends_s
 
     def record(self, now_s: float, recommended: int, current: int, size: int) -> None:
-        """Remembers what was asked for and what became of it."""
+        """Records a recommendation and the resulting size."""
         if self.behavior.panic is not None and self._starts_panic(recommended, current):
             self._kept["panic_ends_s"] = now_s + self.behavior.panic.hold_s
         self.add(now_s, recommended, size)
 
     def add(self, now_s: float, recommended: int, size: int) -> None:
-        """As `record`, without regard to panic."""
+        """As `record`, without starting a panic."""
         while self._asked and self._asked[0][0] + self._asked_s < now_s:
             del self._asked[0]
         while len(self._sizes) > 1 and self._sizes[1][0] + self._sizes_s < now_s:
@@ -67,13 +69,13 @@ class TargetHistory:
         self._sizes.append((now_s, size))
 
     def asked(self, window_s: float, now_s: float) -> list[int]:
-        """What was asked for within a window; one of no length has no opinion."""
+        """Recommendations within a window; none if the window has no length."""
         if window_s <= 0:
             return []
         return [int(number) for at_s, number in self._asked if at_s + window_s >= now_s]
 
     def sizes(self, period_s: float, now_s: float, current: int) -> list[int]:
-        """The sizes of a period, each of which held until the next; none of one without length."""
+        """Sizes within a period, each lasting until the next; none if the period has no length."""
         if period_s <= 0:
             return []
         ends_s = [at_s + period_s for at_s, _ in self._sizes[1:]]
@@ -88,7 +90,7 @@ class TargetHistory:
 
 @dataclass(frozen=True)
 class BehaviorStep:
-    """One limit between a recommendation and a size: what it makes of a size, and why."""
+    """One limit between a recommendation and a size: its bounds, and why."""
 
     name: str
     low: int | None
@@ -104,7 +106,7 @@ class BehaviorStep:
 def steps(
     history: TargetHistory, now_s: float, recommended: int, current: int, *, panic: bool
 ) -> list[BehaviorStep]:
-    """What limits a recommendation, in order. None of it turns a change round."""
+    """The limits on a recommendation, in order. None of them reverses a change."""
     if panic:
         return _panic_steps(history, now_s, current)
     if recommended < current:
@@ -115,7 +117,7 @@ def steps(
 
 
 def reach(history: TargetHistory, now_s: float, current: int, *, panic: bool) -> tuple[int, int]:
-    """The sizes between which the rates let a target go now, whatever is recommended."""
+    """The range of sizes that the rates allow now, whatever is recommended."""
     if panic:
         least, most = current, _most_in_panic(history, now_s, current)
     else:
@@ -166,7 +168,7 @@ def _up_steps(history: TargetHistory, now_s: float, current: int) -> list[Behavi
 
 
 def _least(history: TargetHistory, now_s: float, current: int) -> int | None:
-    """The smallest size that the rate allows, at most the current; None: it has no opinion."""
+    """The smallest size that the rate allows, at most the current; None: no limit."""
     pace = history.behavior.down
     past = max(history.sizes(pace.period_s, now_s, current), default=None)
     if past is None:
@@ -177,7 +179,7 @@ def _least(history: TargetHistory, now_s: float, current: int) -> int | None:
 
 
 def _most(history: TargetHistory, now_s: float, current: int) -> int | None:
-    """The largest size that the rate allows, at least the current; None: it has no opinion."""
+    """The largest size that the rate allows, at least the current; None: no limit."""
     pace = history.behavior.up
     past = min(history.sizes(pace.period_s, now_s, current), default=None)
     if past is None:
@@ -202,20 +204,20 @@ def _pace(pace: BehaviorPace) -> str:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What the history of a target has to say of a recommendation."""
+    """The limits that the history of a target puts on a recommendation."""
 
     panic: bool
     steps: dict[str, BehaviorStep]
     lowest: int
-    """As far as the rates let it go now."""
+    """The range that the rates allow now."""
     highest: int
 
 
 class Histories:
     """The history of every target by its key, and its outlook on the recommendation of a tick.
 
-    The earlier recommendations of a new target are unknown. Where the history is kept, it is
-    taken to have been asked for at its size just now, so that it does not shrink at once.
+    Earlier recommendations of a new target are unknown. With `history: kept`, its current size
+    counts as just recommended, so that it does not shrink at once.
     """
 
     def __init__(self, settings: KthenaSettings) -> None:
@@ -226,7 +228,7 @@ class Histories:
         self._outlooks: Final[dict[str, Outlook]] = {}
 
     def look(self, group: Group, now_s: float, recommended: int) -> Outlook:
-        """Forms the outlook of this tick."""
+        """Computes and keeps the outlook for this tick."""
         current = group.current
         is_new = group.key not in self.kept
         history = self._history(group)
@@ -240,7 +242,7 @@ class Histories:
         return outlook
 
     def outlook(self, group: Group) -> Outlook:
-        """What `look` formed last."""
+        """The outlook last computed by `look`."""
         return self._outlooks[group.key]
 
     def record(self, group: Group, now_s: float, recommended: int, decided: int) -> None:
@@ -251,7 +253,7 @@ class Histories:
 
 
 class StepLimiter(Limiter):
-    """One of the limits by name, as the outlook has it."""
+    """Applies the limit of this name from the outlook."""
 
     def __init__(self, name: str, histories: Histories) -> None:
         super().__init__(name)
@@ -266,7 +268,7 @@ class StepLimiter(Limiter):
 
 
 class RememberingLimiter(StepLimiter):
-    """The one of them that keeps the memory of all."""
+    """The one step limiter that keeps the memory for all of them."""
 
     def __init__(self, name: str, histories: Histories) -> None:
         super().__init__(name, histories)
@@ -280,7 +282,7 @@ class RememberingLimiter(StepLimiter):
 
 
 def step_limiters(histories: Histories) -> list[Limiter]:
-    """All limits of the behaviour, in the order in which they hold."""
+    """All limits of the behavior, in the order in which they apply."""
     first, *others = STEPS
     limiters: list[Limiter] = [RememberingLimiter(first, histories)]
     limiters.extend(StepLimiter(name, histories) for name in others)

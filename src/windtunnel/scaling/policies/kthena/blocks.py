@@ -1,9 +1,9 @@
-"""Which of several kinds of replica to take: the cheapest block of each first, blocks that grow.
+"""Chooses between several kinds of replica: by the cheapest block, with blocks that grow.
 
-Every kind starts at its minimum. Its room up to the maximum is cut into blocks of 1, 2, 4, ...
-replicas (at 200 percent), a block costs its length times the price, and blocks are taken in the
-order of their cost. So a dear kind joins when the next block of the cheap one costs as much. What
-a total comes to depends on the total alone: shrinking gives back exactly what growing took last.
+Every kind starts at its minimum. Its range up to the maximum is cut into blocks of 1, 2, 4, ...
+replicas (at 200 percent), a block costs its length times the price, and blocks are taken in order
+of cost. So an expensive kind is added when the next block of a cheap one costs as much. The split
+depends on the total alone: shrinking removes exactly what growing added last.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class ReplicaKind(NamedTuple):
-    """One kind of replica: what one costs, and how few and how many there may be."""
+    """One kind of replica: its cost, minimum and maximum."""
 
     name: str
     cost: float
@@ -20,7 +20,7 @@ class ReplicaKind(NamedTuple):
 
 
 class Blocks:
-    """The order in which room is filled, made once for a policy."""
+    """The order in which blocks are filled, computed once per policy."""
 
     def __init__(self, backends: Sequence[ReplicaKind], growth_percent: int) -> None:
         self.backends: Final = list(backends)
@@ -35,7 +35,7 @@ class Blocks:
         self.maximum: Final = sum(backend.maximum for backend in backends)
 
     def split(self, total: int) -> dict[str, int]:
-        """How many of each; together the total, as far as the bounds allow it."""
+        """Splits a total into replicas of each kind, as far as the bounds allow."""
         sizes = [backend.minimum for backend in self.backends]
         left = min(total, self.maximum) - self.minimum
         for _, index, size in self._blocks:
@@ -48,7 +48,7 @@ class Blocks:
 
 
 def block_sizes(room: int, growth_percent: int) -> list[int]:
-    """Blocks that grow by the rate until the room is full; the last one is what is left."""
+    """Block sizes that grow by the rate; the last block has the remainder."""
     if growth_percent <= 100:
         return [room] if room > 0 else []
     sizes: list[int] = []

@@ -1,10 +1,10 @@
-"""Moves replicas between the targets of a heterogeneous policy to where the pressure is.
+"""Moves replicas between the targets of a heterogeneous policy towards those under pressure.
 
-The total is given, and is not touched. Half of a target's share comes from its cost, as the blocks
-split the total, half from its pressure: queue depth, KV-cache use and time to the first token.
-The total is filled in proportion to the shares within the preferred bands and the bounds of the
-targets, all in whole replicas. So the sizes add up to the total when the bounds allow it, every
-band is met when all of them can be met at once, and otherwise the fewest replicas are outside.
+The total is given and does not change. Half of a target's share comes from its cost, as split by
+blocks, half from its pressure: queue depth, KV-cache use and TTFT. The total is divided in
+proportion to the shares, within the preferred bands and the bounds of the targets, in whole
+replicas. So the sizes add up to the total if the bounds allow it, every band is met if all can be
+met at once, and otherwise as few replicas as possible are outside.
 """
 
 import math
@@ -22,20 +22,20 @@ PRESSURE_WEIGHT: Final = 0.5
 
 
 class Coordinated(NamedTuple):
-    """The sizes of all targets, what they come from, and what could not be used."""
+    """The sizes of all targets, the reason, and inputs that were not used."""
 
     sizes: dict[str, int]
     reason: str
     ignored: list[str]
-    """A sentence for each value that was not used, and each band that could not be met."""
+    """A sentence for each unused value and each band that could not be met."""
     shares: dict[str, float]
-    """Empty where the split by cost stands."""
+    """Empty if the split by cost is unchanged."""
 
 
 def coordination_faults(
     coordination: Coordination, where: Context, names: Sequence[str]
 ) -> Iterator[Fault]:
-    """What is wrong with a section, beside targets of these names."""
+    """Yields the faults in a section, for targets of these names."""
     for name, band in coordination.preferredRatio.items():
         what = _name_fault(name, names)
         if what:
@@ -58,7 +58,7 @@ def coordinate(
     *,
     panic: bool,
 ) -> Coordinated:
-    """The split of a total; `pressures` are by target, and then by name."""
+    """Adjusts the split of a total; `pressures` are by target, then by name."""
     stands = {backend.name: max(baseline.get(backend.name, 0), 0) for backend in backends}
     total = sum(stands.values())
     if coordination.mode != PREFERRED:
@@ -96,8 +96,8 @@ def apportion(
 ) -> dict[str, int]:
     """Whole numbers in proportion to the shares, within bands and bounds.
 
-    They add up to the total if the bounds allow it. Where the bands do not, as few replicas as
-    possible are outside of them.
+    They add up to the total if the bounds allow it. If the bands do not, as few replicas as
+    possible are outside them.
     """
     limits = [_limits(total, backend, (bands or {}).get(backend.name)) for backend in backends]
     low, high = [one for one, _ in limits], [one for _, one in limits]
@@ -120,9 +120,9 @@ def apportion(
 
 
 def _limits(total: int, backend: ReplicaKind, band: Band | None) -> tuple[int, int]:
-    """How few and how many replicas of a total a target should have: its band within its bounds.
+    """The fewest and the most replicas for a target: its band within its bounds.
 
-    A band without a whole number in it may be missed on both sides.
+    A band that contains no whole number may be missed on either side.
     """
     if band is None:
         return backend.minimum, backend.maximum
@@ -138,10 +138,10 @@ def _limits(total: int, backend: ReplicaKind, band: Band | None) -> tuple[int, i
 def fill(
     total: float, weights: Sequence[float], low: Sequence[float], high: Sequence[float]
 ) -> list[float]:
-    """Amounts in proportion to their weights, save for those that a limit holds.
+    """Amounts in proportion to their weights, clamped to their limits.
 
-    They add up to the total if the limits allow it: `clamp(level * weight)` at the one level at
-    which they do. Where the weights that are left are nothing, the amounts are equal.
+    They add up to the total if the limits allow it: `clamp(level * weight)` at the one level where
+    they do. If all remaining weights are 0, the amounts are equal.
     """
     fixed: dict[int, float] = {}
     free = list(range(len(weights)))
@@ -169,7 +169,7 @@ def fill(
 def _pressure_shares(
     names: Sequence[str], pressures: Mapping[str, Mapping[str, float]], ignored: list[str]
 ) -> dict[str, float] | None:
-    """Each target's part of the pressure; None when none has any."""
+    """Each target's share of the pressure; None if there is no pressure."""
     parts = dict.fromkeys(names, 0.0)
     for metric in PRESSURES:
         values: dict[str, float] = {}
@@ -191,7 +191,7 @@ def _pressure_shares(
 def _usable_bands(
     coordination: Coordination, names: Sequence[str], ignored: list[str]
 ) -> dict[str, Band]:
-    """The bands without what validation would have refused, had it been asked."""
+    """The bands without those that validation would have refused."""
     bands: dict[str, Band] = {}
     for name, band in coordination.preferredRatio.items():
         what = _name_fault(name, names)
@@ -209,7 +209,8 @@ def _usable_bands(
 
 
 def _sum_faults(bands: Mapping[str, Band], names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Bands that no shares of these targets could all be in, and what would be allowed."""
+    """Yields the faults of bands that the shares of these targets cannot all meet, with what is
+    allowed."""
     least = math.fsum(band.min for band in bands.values())
     if least > 100:
         yield f"the minimum ratios add up to {least:g} percent", "at most 100 percent"

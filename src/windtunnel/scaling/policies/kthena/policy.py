@@ -1,4 +1,4 @@
-"""Kthena's three policies: their settings, and the parts that each is made of."""
+"""Kthena's three policies: their settings, and the parts that each consists of."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
@@ -28,7 +28,7 @@ from windtunnel.settings.section import Context
 
 
 class KthenaHomogeneousSettings(KthenaSettings):
-    """Kthena's homogeneous target: every pool by its own metrics."""
+    """Kthena's homogeneous target: each pool is scaled by its own metrics."""
 
     policy: Literal["kthena-homogeneous"]
 
@@ -43,7 +43,7 @@ class KthenaHomogeneousSettings(KthenaSettings):
 
 
 class KthenaHeterogeneousSettings(KthenaSettings):
-    """Kthena's heterogeneous target: all pools together, replicas in blocks by cost."""
+    """Kthena's heterogeneous target: all pools together, with replicas in blocks by cost."""
 
     policy: Literal["kthena-heterogeneous"]
     costs: dict[PoolName, Cost] = Field(
@@ -87,7 +87,7 @@ class KthenaHeterogeneousSettings(KthenaSettings):
 
 
 class KthenaDisaggregatedSettings(KthenaSettings):
-    """Kthena's disaggregated target: pools by their own metrics, all or none, within a ratio."""
+    """Kthena's disaggregated target: each pool by its own metrics, all or none, within a ratio."""
 
     policy: Literal["kthena-disaggregated"]
     metrics_of: dict[PoolName, Metrics] = Field(

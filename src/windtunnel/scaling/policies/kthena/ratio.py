@@ -1,9 +1,9 @@
-"""Keeps two roles in a ratio: as Kthena ships it, and exactly, on whole numbers.
+"""Keeps two roles in a ratio: as Kthena ships it, or exactly, in whole numbers.
 
-The shipped rule raises the side that is short, once, and rounds; with a narrow band the rounding
-may leave the band. The exact rule looks for the smallest pair inside the band that is no smaller
-than either wish; where there is none, for the pair that falls short by least; where no pair of
-whole numbers is in the band at all, the wishes stay and the reason says so.
+The shipped rule raises the short side once and rounds, which may miss a narrow band. The exact rule
+finds the smallest pair inside the band that is no smaller than either request; if there is none,
+the pair that falls short by least; and if no pair of whole numbers is in the band at all, the
+requested sizes stay and the reason says so.
 """
 
 import math
@@ -16,7 +16,7 @@ from windtunnel.scaling.policies.kthena.settings import Ratio
 
 
 class RoleBounds(NamedTuple):
-    """How few and how many replicas a role may have."""
+    """The minimum and maximum replicas of a role."""
 
     minimum: int
     maximum: int
@@ -42,7 +42,7 @@ class Paired(NamedTuple):
 def shipped(
     ratio: Ratio, numerator: int, denominator: int, num: RoleBounds, den: RoleBounds
 ) -> Paired:
-    """One pass that raises the short side, or, where that is full, cuts the other one."""
+    """Raises the short side in one pass or, if that is at its maximum, cuts the other."""
     n, d = num.clamp(numerator), den.clamp(denominator)
     if n == 0 and d == 0:
         return Paired(0, 0, "")
@@ -66,7 +66,7 @@ def shipped(
 def exact(
     ratio: Ratio, numerator: int, denominator: int, num: RoleBounds, den: RoleBounds
 ) -> Paired:
-    """The smallest pair in the band that grants both wishes, or the nearest to that."""
+    """The smallest pair in the band that satisfies both requests, or the nearest one."""
     n, d = num.clamp(numerator), den.clamp(denominator)
     grid = _Grid(ratio, num, den)
     if grid.holds(n, d):
@@ -92,7 +92,7 @@ def is_possible(ratio: Ratio, num: RoleBounds, den: RoleBounds) -> bool:
 class _Grid:
     """Pairs of whole numbers inside the bounds and the band, in exact arithmetic.
 
-    The limits are taken as they are written: 0.1 is a tenth, not the float next to it.
+    The limits are taken as written: 0.1 is a tenth, not the float next to it.
     """
 
     def __init__(self, ratio: Ratio, num: RoleBounds, den: RoleBounds) -> None:
@@ -107,7 +107,8 @@ class _Grid:
         return n * self._low_d >= self._low_n * d and n * self._high_d <= self._high_n * d
 
     def smallest_above(self, n: int, d: int) -> tuple[int, int] | None:
-        """The total grows with the denominator, so the first that fits is the smallest."""
+        """The smallest pair not below (n, d). The total grows with the denominator, so the first
+        fit is the smallest."""
         # Below this denominator, even the largest ratio does not reach n.
         first = max(d, self._den.minimum, -(-n * self._high_d // self._high_n))
         for denominator in range(first, self._den.maximum + 1):
@@ -119,7 +120,8 @@ class _Grid:
         return None
 
     def least_short_of(self, n: int, d: int) -> tuple[int, int] | None:
-        """The pair with the fewest replicas missing; of equal ones the smaller, then by size."""
+        """The pair with the fewest missing replicas; ties go to the smaller total, then the smaller
+        numerator."""
         best: tuple[int, int, int, int] | None = None
         for denominator in range(max(self._den.minimum, 1), self._den.maximum + 1):
             lowest = max(self._num.minimum, 1, self._at_least(denominator))
@@ -185,7 +187,7 @@ class RatioLimiter(Limiter):
         return f"{names} must be {ratio.min:g} to {ratio.max:g}: {short}"
 
     def _pair(self, context: LimitContext) -> tuple[int, int] | None:
-        """The groups of both roles; None where one of them is held."""
+        """The groups of both roles; None if one of them has no data."""
         numbers = {
             group.variants[0].name: number
             for number, group in enumerate(context.groups)

@@ -1,8 +1,8 @@
 """How many replicas the metrics ask for, before any limit on how fast a size may change.
 
-A target is what one replica should carry. `entries` holds what was read: a mapping per replica, or,
-as Kthena ships it, a single mapping with the sums over all replicas. The rule is the same for both;
-with sums it takes the fleet for one replica, so that the tolerance only works around a size of one.
+A target is a value per replica. `entries` has the readings: a mapping per replica or, as Kthena
+ships it, a single mapping with the sums over all replicas. The rule is the same for both; with sums
+it treats the fleet as one replica, so that the tolerance only works around a size of one.
 """
 
 import math
@@ -12,27 +12,27 @@ from typing import Final, NamedTuple
 
 LARGEST: Final = 1_000_000_000
 ROUNDING: Final = 1e-12
-"""Relative: what floats may be off after a handful of operations."""
+"""Relative error of floats after a few operations."""
 
 
 class Recommended(NamedTuple):
-    """A size within the bounds, and the metric that asked for most."""
+    """A size within the bounds, and the metric that asked for the most."""
 
     size: int
     reason: str
 
 
 class NoData(NamedTuple):
-    """No metric could be read: nothing is decided, and nothing is remembered."""
+    """No metric could be read: nothing is decided or remembered."""
 
     reason: str
 
 
 class Reading(NamedTuple):
-    """What is known of one target at one moment."""
+    """The readings of one target at one moment."""
 
     current: int
-    """What was asked for, not what is ready."""
+    """The requested size, not the ready replicas."""
     entries: Sequence[Mapping[str, float]] = ()
     unready: int = 0
     external: Mapping[str, float] = MappingProxyType({})
@@ -71,7 +71,7 @@ def _wanted(reading: Reading, name: str, target: float, tolerance: float) -> int
 
 
 def for_total(total: float, target: float, current: int, tolerance: float) -> int:
-    """The size for a value of the whole fleet, such as a query's answer."""
+    """The size for a value of the whole fleet, such as the result of a query."""
     wanted = divided(total, target)
     if abs(divided(wanted, current) - 1.0) <= tolerance:
         return current
@@ -79,7 +79,7 @@ def for_total(total: float, target: float, current: int, tolerance: float) -> in
 
 
 def for_entries(reading: Reading, name: str, target: float, tolerance: float) -> int | None:
-    """The size for values that were read one by one; None when there are none."""
+    """The size for values of single replicas; None if there are none."""
     values = [entry[name] for entry in reading.entries if name in entry]
     have, missing = len(values), len(reading.entries) - len(values)
     if not have:
@@ -104,7 +104,7 @@ def for_entries(reading: Reading, name: str, target: float, tolerance: float) ->
 
 
 def divided(amount: float, by: float) -> float:
-    """A quotient that knows infinity: a target of nothing can never be met."""
+    """A quotient that may be infinite: a target of 0 can never be met."""
     if by != 0:
         return amount / by
     return math.nan if amount == 0 or math.isnan(amount) else math.copysign(math.inf, amount)
@@ -113,7 +113,7 @@ def divided(amount: float, by: float) -> float:
 def whole_above(amount: float) -> int:
     """Rounds up to a whole number; NaN and negative numbers give 0, and the result is bounded.
 
-    2.1 / 0.3 is 7, although floats make it a little more: rounding never costs a replica.
+    2.1 / 0.3 is 7, although floats make it slightly more: rounding never costs a replica.
     """
     if math.isnan(amount) or amount <= 0:
         return 0

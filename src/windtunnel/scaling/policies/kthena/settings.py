@@ -1,6 +1,6 @@
-"""What a Kthena policy is set to; the defaults are those of its admission webhook.
+"""Settings of Kthena's policies; the defaults are those of its admission webhook.
 
-The manifests of Kthena (`manifests/kthena.py`) are read into the same sections. `policy.py` has the
+Kthena's manifests (`manifests/kthena.py`) are read into the same sections. `policy.py` has the
 three policies.
 """
 
@@ -59,7 +59,8 @@ class BehaviorPace(Section):
 
     @field_serializer("instances", "percent", "period_s", "window_s", check_fields=False)
     def _as_written(self, value: Any, info: FieldSerializationInfo) -> Any:
-        """What was left out is null, so that digests of scenarios do not depend on it."""
+        """Serializes omitted values as null, so that digests of scenarios do not depend on
+        defaults."""
         return value if self.written(info.field_name) else None
 
 
@@ -88,7 +89,7 @@ class PaceDown(BehaviorPace):
 
 
 class Panic(Section):
-    """Grow at once when load outruns the size, and do not shrink for a while."""
+    """Grows at once when load outruns the size, and does not shrink for a while."""
 
     hold_s: Annotated[float, Duration("0s", "30m", above=True)] = Field(
         default=60.0,
@@ -106,7 +107,7 @@ class Panic(Section):
 
 
 class Behavior(Section):
-    """From recommendation to size."""
+    """Limits between a recommendation and the size."""
 
     up: PaceUp = Field(default_factory=PaceUp, description="More replicas.")
     down: PaceDown = Field(default_factory=PaceDown, description="Fewer replicas.")
@@ -128,9 +129,9 @@ class Band(Section):
 
 
 class Coordination(Section):
-    """Moves shares of pools by cost and pressure, half each; not in a panic.
+    """Shifts replicas between pools by cost and pressure, half each; not in a panic.
 
-    Pressure is queue, KV cache in use and TTFT. The total does not change.
+    Pressure is queue depth, KV cache in use and TTFT. The total does not change.
     """
 
     mode: Literal["Off", "Preferred"] = Field(
@@ -168,7 +169,7 @@ class Ratio(Section):
 
 
 class KthenaSettings(PolicySettings):
-    """What Kthena's three policies share."""
+    """Settings that Kthena's three policies share."""
 
     unused: ClassVar[dict[str, str]] = {
         "optimizer": "leave it out",

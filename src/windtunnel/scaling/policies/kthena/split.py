@@ -20,7 +20,7 @@ PRESSURES: Final = {
 
 
 class CostSplit(Optimizer):
-    """Spreads a total over kinds of replica by cost, and leans to where the pressure is."""
+    """Splits a total over kinds of replica by cost, shifted towards those under pressure."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class CostSplit(Optimizer):
 
 
 class SplitAllocation(Allocation):
-    """A total over kinds of replica. Beyond the bounds, the first kind has the rest."""
+    """A total split over kinds of replica. Beyond the bounds, the first kind gets the rest."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Sizes for the load that will be there when new replicas are: forecast, capacity, plan."""
+"""The predictive policy sizes for the load expected once new replicas are ready."""

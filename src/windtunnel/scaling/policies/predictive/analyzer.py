@@ -1,8 +1,8 @@
-"""What will be needed when a replica asked for now is ready, in requests per second.
+"""The demand, in requests per second, when a replica requested now will be ready.
 
-The forecast of arrivals, widened as far as misses are worth it, against what replicas carry within
-the SLO by their own step times and by experience. A surge that lasts is followed, and what already
-waits is added: it must be worked off too.
+The forecast of arrivals, with a margin as large as the cost of misses justifies, is compared with
+what replicas carry within the SLO by their step times and by experience. Lasting surges are
+followed, and the backlog is added, since it must be worked off too.
 """
 
 import math
@@ -36,25 +36,26 @@ from windtunnel.settings.limits import LONGEST_RUN, MOST_POINTS, MOST_TOKENS
 from windtunnel.settings.section import Section
 
 _FORGET: Final = 0.3
-"""How much the latest bin weighs in the mean lengths of requests."""
+"""Weight of the latest bin in the mean lengths of requests."""
 _COARSE: Final = 1.05
-"""Lengths are rounded to steps of 5%, so that capacities need not be worked out at every tick."""
+"""Lengths are rounded to steps of 5%, so that capacities need not be recomputed at every tick."""
 _KEPT_CAPACITIES: Final = 4096
 _BIN_S: Final = 15.0
-"""Of the counts that are forecast, however often it looks: fewer arrivals are mostly chance."""
+"""Length of the bins that are forecast, however short the interval: counts of fewer arrivals are
+mostly noise."""
 _GLANCE_S: Final = 6.0
-"""Of the count that shows a surge."""
+"""Window of the count that detects a surge."""
 _USUAL: Final = 1.4826
-"""Standard deviations of a normal distribution in the median of its absolute errors."""
+"""Standard deviation of a normal distribution over its median absolute deviation."""
 _DEAREST, _CHEAPEST = 1000.0, 1.5
-"""Bounds on the worth of a miss, in requests served."""
+"""Bounds on the price of a miss, in requests served."""
 
 
 Rate = Annotated[float, Number(0, 1e9)]
 
 
 class TrafficHistory(Section):
-    """The traffic of a time like the one that comes, such as yesterday's."""
+    """Traffic of a period similar to the coming one, such as yesterday."""
 
     rates: Annotated[list[Rate], Field(min_length=1, max_length=MOST_POINTS)] = Field(
         description="Requests per second of the model, one value per `every`."
@@ -64,7 +65,7 @@ class TrafficHistory(Section):
     )
 
     def binned(self, bin_s: float) -> list[float]:
-        """The same in bins of another length."""
+        """The rates in bins of another length."""
         bins = max(1, int(len(self.rates) * self.every_s / bin_s))
         found = []
         for number in range(bins):
@@ -115,7 +116,7 @@ class PredictiveSettings(PolicySettings):
 
 
 class _Traffic:
-    """What is known of the traffic of a model."""
+    """The observed traffic of a model."""
 
     def __init__(self, forecaster: RateForecaster, startup_s: float, output_tokens: float) -> None:
         self.forecaster: Final = forecaster
@@ -135,9 +136,9 @@ class _Traffic:
         self._headings: Final[deque[tuple[float, float]]] = deque()  # when, and the rate
 
     def remember(self, rates: list[float]) -> None:
-        """Learns from rates of the past, bin after bin, as if they had just been seen.
+        """Learns from past rates, bin by bin, as if they had just been observed.
 
-        What came once there is expected to come again.
+        Bursts as high as any of them are expected to recur.
         """
         self.forecaster.known_height = max(rates)
         bin_s = self.forecaster.bin_s
@@ -150,13 +151,14 @@ class _Traffic:
             self.rates.append(rate)
 
     def _deviation(self, expected: float, window_s: float) -> float:
-        """Of the rate in a window, by chance or as is usual here."""
+        """The standard deviation of the rate in a window, from Poisson noise or the usual
+        variation."""
         usual = _USUAL * self.forecaster.usual_error()
         usual *= math.sqrt(self.forecaster.bin_s / window_s)
         return max(self.forecaster.counted(expected, window_s), usual)
 
     def gather(self, flow: Flow, now_s: float, allowed_late: float) -> None:
-        """Takes in what has come: at once for surges, for forecasts once it is a bin."""
+        """Takes in a flow: at once for surges, and for forecasts once a bin is complete."""
         if flow.interval_s <= 0.0:
             return
         self._lately.append(flow)
@@ -175,7 +177,7 @@ class _Traffic:
             self._loads.clear()
 
     def _rate(self, window_s: float) -> tuple[float, float]:
-        """The rate of the last seconds, and of how many."""
+        """The length of the latest window that is at least this long, and its rate."""
         counted_s = arrived = 0.0
         for flow in reversed(self._lately):
             counted_s += flow.interval_s
@@ -204,18 +206,18 @@ class _Traffic:
             self.experience.see(load, late, flow.completed, allowed_late)
 
     def served_by(self, supply: float) -> None:
-        """What was ready at this look, by step times alone."""
+        """Records the load of this tick: the rate over the ready capacity by step times."""
         if supply > 0.0:
             self._loads.append(self.recent_rate() / supply)
 
     def recent_rate(self) -> float:
-        """Of the last bin, whenever it is looked."""
+        """The rate of the latest bin's length, at any time."""
         return self._rate(self.forecaster.bin_s)[1]
 
     def heading(self, now_s: float) -> float:
-        """Where a surge or a rise that is followed leads; 0: there is none.
+        """The rate that a followed surge or rise leads to; 0: none.
 
-        The highest of a bin, so that a replica that was asked for is not cancelled by chance.
+        The maximum over a bin, so that noise does not cancel a requested replica.
         """
         if not self.surges.are_worth_a_start:
             return 0.0
@@ -271,7 +273,7 @@ class _Traffic:
 
 
 def _written(flow: Flow) -> list[float]:
-    """What is used of a flow, as plain data."""
+    """The fields of a flow that are used, as plain data."""
     lengths = flow.lengths
     return [
         flow.interval_s,
@@ -294,7 +296,7 @@ def _read(saved: list[float]) -> Flow:
 
 
 class Predictive(Analyzer):
-    """Sizes roles for the arrivals of the time when new replicas will be ready."""
+    """Sizes roles for the arrivals expected when new replicas will be ready."""
 
     def __init__(self, settings: PredictiveSettings) -> None:
         super().__init__("predictive")
@@ -360,7 +362,7 @@ class Predictive(Analyzer):
         return [self._carried(each, seen, group.model, wanted) for each in group.variants]
 
     def _miss_price(self, group: Group, per_replica: list[float]) -> float:
-        """What a miss is worth, in prices of serving a request; a replica without one costs 1."""
+        """The price of a miss over that of serving a request; a replica without a price costs 1."""
         worth = self._settings.missed_slo
         if worth is None:
             return 1.0 / max(1.0 - group.model.objective.attained, 1e-3)
@@ -436,15 +438,15 @@ class Predictive(Analyzer):
         )
 
     def _backlog(self, group: Group, waiting: float, excess: float, *, coming: bool) -> float:
-        """What waits now, and what will by the time that something can be done about it.
+        """The queue now, and as it will be when new replicas are ready.
 
-        What was asked for lately is half way here, on the average.
+        Replicas already requested are half way through their start, on average.
         """
         startup_s = max(variant.spec.startup_s for variant in group.variants)
         return max(0.0, waiting + excess * (startup_s / 2.0 if coming else startup_s))
 
     def _carried(self, variant: Variant, seen: _Traffic, model: Model, replicas: int) -> Carried:
-        """What a replica carries, remembered for lengths and sizes that are nearly the same."""
+        """The capacity of a replica, cached for similar lengths and sizes."""
         goal = model.objective
         lengths = (
             _coarse(seen.prompt_tokens),
@@ -473,10 +475,11 @@ class Predictive(Analyzer):
 
 
 def _whole(forecast: Forecast, per_replica: list[float], *, by_share: bool) -> float:
-    """The plan in whole replicas where all are alike: one more or one less, by what misses cost.
+    """The plan rounded to whole replicas, up or down by the cost of misses, if all are alike.
 
-    `by_share`: a miss is worth some requests served. Those of a pool that is less than one replica
-    share the price of one, so its last replica goes only when next to nothing is expected.
+    `by_share`: the price of a miss is in requests served. The requests of a pool that needs less
+    than one replica share the price of one, so its last replica is removed only if almost nothing
+    is expected.
     """
     planned = forecast.planned
     each = per_replica[0]

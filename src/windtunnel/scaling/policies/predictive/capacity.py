@@ -1,10 +1,10 @@
-"""What load a replica carries within the SLO, from the engine's own step times.
+"""The load that a replica carries within the SLO, from the engine's step times.
 
-In a steady state an engine that takes in `rate` requests per second decodes n of them at once and
-takes T for a step, with n = rate * output * T and T = step(rate * prompt * T, n, n * context).
-That has one solution below the engine's limit and none above it. From it follow the time per token
-(T), the KV cache in use and, with the wait of a queue in front of prefills, the time to the first
-token. What a replica carries is the largest rate at which all of these still hold.
+In a steady state an engine with `rate` requests per second decodes n of them at once with a step
+time of T, where n = rate * output * T and T = step(rate * prompt * T, n, n * context). That has one
+solution below the engine's limit and none above it. From it follow the time per token (T), the KV
+cache in use and, with the queueing delay before prefills, the time to the first token. The capacity
+is the largest rate that still meets all limits.
 """
 
 import math
@@ -16,15 +16,15 @@ from windtunnel.scaling.snapshot import Objective, StepTimes, Variant
 
 _BISECTIONS: Final = 40
 _CLOSE: Final = 1e-3
-"""A rate is known well enough when it is known to a thousandth."""
+"""Relative precision of a rate."""
 _KV_SHARE: Final = 0.95
-"""Of the KV cache: a fuller one preempts."""
+"""Usable share of the KV cache; above it sequences are preempted."""
 _BUSY_SHARE: Final = 0.95
-"""Of an engine's time: without an SLO, a queue must at least not grow for ever."""
+"""Usable share of an engine's time, so that queues stay finite even without an SLO."""
 
 
 class RequestMix:
-    """The requests of a time: how long they are on average, and how unequal their prompts."""
+    """The requests of a period: their mean lengths, and the variation of their prompts."""
 
     def __init__(
         self,
@@ -40,23 +40,24 @@ class RequestMix:
 
     @property
     def new_tokens(self) -> float:
-        """Of a prompt, those that no cache has."""
+        """Prompt tokens that are not in the prefix cache."""
         return max(1.0, self.prompt_tokens * (1.0 - self.prefix_hit))
 
     def long_prompt(self, deviations: float) -> float:
-        """The new tokens of a prompt so many deviations above the median, were they lognormal."""
+        """The new tokens of a prompt this many deviations above the median of a lognormal
+        distribution."""
         variance = math.log1p(self.prompt_cv**2)
         return self.new_tokens * math.exp(deviations * math.sqrt(variance) - variance / 2.0)
 
     @property
     def context(self) -> float:
-        """What a decoding sequence attends to, in the middle of its answer."""
+        """The mean context of a decoding sequence, half way through its output."""
         return self.prompt_tokens + self.output_tokens / 2.0
 
 
 @dataclass(frozen=True)
 class SteadyState:
-    """A steady state: the sequences that decode, the time of a step, the wait for a first token."""
+    """A steady state: decoding sequences, step time and TTFT."""
 
     decoding: float
     step_s: float
@@ -65,7 +66,7 @@ class SteadyState:
 
 @dataclass(frozen=True)
 class Carried:
-    """The most that a replica carries, and what binds it there."""
+    """The largest rate that a replica carries, and what limits it."""
 
     rate: float
     decoding: float
@@ -75,7 +76,7 @@ class Carried:
 
 
 class Carrier:
-    """The steady states of one variant under one shape of requests."""
+    """The steady states of one variant under one mix of requests."""
 
     def __init__(self, variant: Variant, shape: RequestMix, objective: Objective) -> None:
         if variant.spec.step_times is None:
@@ -90,7 +91,8 @@ class Carrier:
         self._late: Final = NormalDist().inv_cdf(min(max(objective.attained, 0.5), 0.999))
 
     def carried(self, replicas: float = 1.0) -> Carried:
-        """The rate per replica that holds, of so many that share their fluctuations."""
+        """The largest sustainable rate per replica, for a pool of this many over which fluctuations
+        average out."""
         high = 1.0 / max(1e-9, self._prompt_s(1.0))
         while self._broken(high, replicas) == "" and high < 1e6:
             high *= 2.0
@@ -109,7 +111,7 @@ class Carrier:
         return Carried(low, 0.0 if state is None else state.decoding, bound)
 
     def operation(self, rate: float, replicas: float = 1.0) -> SteadyState | None:
-        """The steady state at this rate per replica; None where queues grow without end."""
+        """The steady state at this rate per replica; None if queues would grow without limit."""
         if self._role == "prefill":
             return self._prefilling(rate)
         decoding = self._decoding(rate)
@@ -127,7 +129,7 @@ class Carrier:
         return None if ttft_s is None else SteadyState(decoding, step_s, ttft_s)
 
     def _broken(self, rate: float, replicas: float) -> str:
-        """What this rate breaks; empty where all holds."""
+        """The limit that this rate exceeds; empty: none."""
         state = self.operation(rate, replicas)
         if state is None:
             return "busy"
@@ -147,7 +149,8 @@ class Carrier:
         return self._times.step_s(prefill, decoding, decoding * self._shape.context)
 
     def _steady_step_s(self, prefill_rate: float, decoding: float) -> float | None:
-        """T with T = step(prefill_rate * T, decoding): what came in a step is computed in one."""
+        """T with T = step(prefill_rate * T, decoding): each step computes the prompts that arrived
+        in one."""
         budget = self._budget - decoding
         if budget <= 0.0 or prefill_rate * self._step_s(budget, decoding) > _BUSY_SHARE * budget:
             return None
@@ -160,10 +163,11 @@ class Carrier:
         return step_s
 
     def _busy_prefill(self, rate: float, decoding: float, replicas: float) -> float:
-        """New tokens per second while an unlucky answer is made.
+        """New prompt tokens per second in the tail that the SLO covers.
 
-        The fewer prompts come in its time, and the more unequal they are, the further from the mean
-        this is. A router evens out some of it, not knowing which prompts are long.
+        The fewer prompts arrive while an output is generated, and the more they vary, the further
+        this is from the mean. A router evens out some of it, without knowing which prompts are
+        long.
         """
         # While an answer is made, rate * (output * T) prompts come: as many as decode.
         come = max(1.0, decoding) * math.sqrt(max(1.0, replicas))
@@ -171,7 +175,7 @@ class Carrier:
         return rate * self._shape.new_tokens * (1.0 + self._late * spread)
 
     def _decoding(self, rate: float) -> float | None:
-        """n with n = rate * output * T(n); None: there is none up to the limit of sequences."""
+        """n with n = rate * output * T(n); None: there is none up to the limit on sequences."""
         prefill = 0.0 if self._role == "decode" else rate * self._shape.new_tokens
         load = rate * self._shape.output_tokens
         low, high = 0.0, min(2.0 * self._seqs, self._budget - 1.0)
@@ -188,13 +192,13 @@ class Carrier:
         return None if step_s is None or load * step_s > high * 1.001 else high
 
     def _prompt_s(self, decoding: float) -> float:
-        """The engine's time for a prompt when prompts come one after another, steps filled."""
+        """Engine time per prompt when prompts follow each other and steps are full."""
         budget = max(1.0, self._budget - decoding)
         share = self._shape.new_tokens / budget
         return self._step_s(budget, decoding) * share
 
     def _ttft_s(self, rate: float, decoding: float, step_s: float) -> float | None:
-        """The time to a first token that all but the promised share stay below."""
+        """The TTFT at the quantile given by the SLO; None if the engine is too busy."""
         prompt_s = self._prompt_s(decoding)
         busy = rate * prompt_s
         if busy >= _BUSY_SHARE:
@@ -208,7 +212,7 @@ class Carrier:
         )
 
     def _alone_s(self, decoding: float) -> float:
-        """The steps of a prompt longer than all but the promised share, when none is before it."""
+        """The prefill time, without a queue, of a prompt as long as the SLO's quantile."""
         budget = max(1.0, self._budget - decoding)
         tokens = self._shape.long_prompt(self._late)
         whole = int(tokens / budget)
@@ -217,7 +221,7 @@ class Carrier:
         )
 
     def _queue_s(self, busy: float, served_s: float) -> float:
-        """How long all but the promised share wait, from the tail of an M/G/1 queue."""
+        """The queueing delay at the SLO's quantile, from the tail of an M/G/1 queue."""
         late = 1.0 - self._objective.attained
         if busy <= late or busy <= 0.0:
             return 0.0

@@ -1,31 +1,31 @@
-"""What replicas really carried: a belief about their capacity, as a factor of what is worked out.
+"""The capacity that replicas have shown: a belief, as a factor of the computed capacity.
 
-Each bin is evidence. Answers on time under a load say that the capacity is hardly below it; late
-ones say that it is hardly above the load that they were late under. A load well below all that is
-believed says nothing. The factor that is planned with weighs the risk of believing too much.
+Each bin is evidence. Answers on time under a load show that the capacity is hardly below it; late
+ones, that it is hardly above the load that made them late. A load well below any believed capacity
+shows nothing. The factor used for planning weighs the risk of overestimating.
 """
 
 import math
 from typing import Any, Final
 
 _FACTORS: Final = [math.exp(math.log(0.3) + step * math.log(10.0) / 80) for step in range(81)]
-"""From 0.3 to 3, evenly by ratio."""
+"""From 0.3 to 3, in equal ratios."""
 _SPREAD: Final = 0.1
-"""Of what step times say: over 36 cases, 33 were within 21 %."""
+"""Spread of the capacities by step times: in 33 of 36 cases they were within 21 %."""
 _STEEP: Final = 16.0
-"""How fast misses grow beyond the capacity: from 5 % at it to half at 1.2 times of it."""
+"""How fast misses grow beyond the capacity: from 5 % there to half at 1.2 times that load."""
 _ALWAYS: Final = 0.5
-"""Of the share that may be late: so much is under any load, as the longest prompts are."""
+"""The part of the allowed late share that is late under any load, such as the longest prompts."""
 _ANSWERS: Final = 40
-"""In a bin no more answers than this count: they share their luck,"""
+"""At most this many answers of a bin count, since they share their conditions,"""
 _WEIGHT: Final = 0.2
-"""and one counts for this much."""
+"""and each has this weight."""
 _KEPT: Final = 0.995
-"""What evidence counts a bin later: requests change."""
+"""Weight of evidence one bin later, since requests change."""
 
 
 class Experience:
-    """Weights of factors, by evidence; a factor of 1 is what step times say."""
+    """Probabilities of factors, by evidence; a factor of 1 is the capacity by step times."""
 
     def __init__(self) -> None:
         self._prior: Final = [-0.5 * (math.log(factor) / _SPREAD) ** 2 for factor in _FACTORS]
@@ -34,10 +34,11 @@ class Experience:
         self._low = math.inf
 
     def see(self, load: float, late: float, answers: int, allowed_late: float) -> None:
-        """The load of a bin, over what step times say, and the share of its answers that was late.
+        """Takes the load of a bin, relative to the capacity by step times, and the late share of
+        its answers.
 
-        An answer belongs to the load of its own time or a little before. What is late while a queue
-        is worked off belongs to the highest load since it began.
+        An answer belongs to the load of its own bin or the one before. Answers that are late while
+        a queue is worked off belong to the highest load since it began.
         """
         low, high = min(self._low, load), max(self._peak, load)
         self._low = load
@@ -54,7 +55,7 @@ class Experience:
             )
 
     def weights(self) -> list[float]:
-        """How likely each factor is."""
+        """The probability of each factor."""
         logs = [prior + seen for prior, seen in zip(self._prior, self._evidence, strict=True)]
         most = max(logs)
         shares = [math.exp(log - most) for log in logs]
@@ -62,7 +63,7 @@ class Experience:
         return [share / total for share in shares]
 
     def factor(self, miss_price: float) -> float:
-        """The factor to plan with: too high a one misses, too low a one pays for more replicas."""
+        """The factor to plan with: too high means misses, too low means more replicas."""
         weights = self.weights()
         best, least = 1.0, math.inf
         for planned in _FACTORS:
@@ -85,7 +86,7 @@ class Experience:
 
 
 def _late_share(load: float, allowed: float) -> float:
-    """The share that is late at a load over the capacity: what is allowed at 1."""
+    """The late share at a load relative to the capacity; at 1 it is the allowed share."""
     always = _ALWAYS * allowed
     part = (allowed - always) / (1.0 - always)
     odds = part / (1.0 - part) * math.pow(min(max(load, 0.0), 10.0), _STEEP)

@@ -1,9 +1,9 @@
-"""How much will arrive: methods that compete in money on what they foretold.
+"""Forecasts of arrivals: several methods, ranked by what their past forecasts would have cost.
 
-Simple methods each foretell the rate some bins ahead, and plan for more than that: as much as was
-the cheapest for the errors that the method made before, with replicas and misses at their prices.
-When the moment comes, each is charged what its plan would have cost, and the one that was the
-cheapest lately speaks. No distribution is assumed once there are enough errors.
+Simple methods each forecast the rate some bins ahead, and plan for a margin on top: the one that
+would have been cheapest for the method's past errors, given the prices of replicas and misses. When
+a bin ends, each method is charged what its plan would have cost, and the one with the lowest recent
+cost is used. No distribution is assumed once there are enough errors.
 """
 
 import math
@@ -16,41 +16,41 @@ from typing import Final
 from windtunnel.core.distribution import quantile_of
 
 KEPT_ERRORS: Final = 240
-"""Errors that a method is judged by: an hour of them, since traffic changes its nature."""
+"""Errors that a method is judged by: about an hour of them, since traffic changes."""
 ENOUGH_ERRORS: Final = 12
-"""Fewer errors than this say less about the future than counting statistics do."""
+"""With fewer errors than this, counting statistics predict better."""
 _DISCOUNT: Final = 0.97
-"""What a loss counts a bin later: a method that was right long ago may be wrong now."""
+"""Weight of a loss one bin later: a method that was right long ago may be wrong now."""
 _QUEUED: Final = 3.0
-"""Requests that miss for each that arrives beyond what is planned for: those behind it wait too."""
+"""Requests that miss per arrival beyond the plan: those queued behind it wait too."""
 _TRIED: Final = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99, 1.0)
-"""Shares of its errors that a plan may cover."""
+"""Shares of past errors that a plan may cover."""
 
 
 def loss(planned: float, rate: float, miss_price: float) -> float:
-    """What a plan cost when the rate came: its capacity, and what missed, in requests served.
+    """The cost of a plan at this rate: its capacity and the misses, in requests served.
 
-    `miss_price`: of a request that misses, in prices of serving one.
+    `miss_price`: the price of a miss over that of serving a request.
     """
     return planned + miss_price * min(rate, _QUEUED * max(0.0, rate - planned))
 
 
 class Method:
-    """A way to foretell; each keeps what it needs of the past."""
+    """A forecasting method, which keeps what it needs of the past."""
 
     name = ""
 
     def see(self, rate: float) -> None:
-        """The rate of the bin that has just ended."""
+        """Takes the rate of the bin that has just ended."""
         raise NotImplementedError
 
     def foretell(self, bins: int) -> float | None:
-        """The rate this many bins from now; None: it has not seen enough."""
+        """The rate this many bins from now; None: too few bins so far."""
         raise NotImplementedError
 
 
 class Level(Method):
-    """Things stay as they have been lately, or for longer: by the weight of the latest bin."""
+    """An exponentially weighted mean; `weight` is that of the latest bin."""
 
     def __init__(self, name: str, weight: float) -> None:
         self.name = name
@@ -69,7 +69,7 @@ class Level(Method):
 
 
 class Trend(Method):
-    """Things go on as they go, for a while: a line whose slope is damped with every bin ahead."""
+    """A linear trend whose slope is damped with every bin ahead."""
 
     name = "trend"
 
@@ -101,7 +101,7 @@ class Trend(Method):
 
 
 class Season(Method):
-    """Things go as they went a season ago, as much higher or lower as the last bins were."""
+    """The rate one season ago, scaled by how the latest bins compare with those of that time."""
 
     name = "season"
     _COMPARED: Final = 4  # bins that tell how this season compares with the last
@@ -129,26 +129,26 @@ class Season(Method):
 
 @dataclass(frozen=True)
 class Forecast:
-    """The rate expected, the method that said so, how far that may be off, and what to plan for."""
+    """The expected rate, the method behind it, its errors, and the rate to plan for."""
 
     rate: float
     method: str
     errors: list[float]
-    """Sorted; seen minus foretold, as far as they may come again."""
+    """Sorted differences of observed and forecast rates, as far as they may recur."""
     counted: float
-    """Standard deviation of a count's rate: no less is possible."""
+    """Standard deviation of a rate from a count: the least possible error."""
     miss_price: float
     planned: float
 
     @property
     def error(self) -> float:
-        """The mean absolute error of the method lately; before there are enough, of counting."""
+        """The recent mean absolute error of the method; with too few errors, that of counting."""
         if len(self.errors) < ENOUGH_ERRORS:
             return self.counted
         return sum(abs(error) for error in self.errors) / len(self.errors)
 
     def mean_loss(self, planned: float) -> float:
-        """What a plan would cost, over the errors of the past."""
+        """The mean cost of a plan over past errors."""
         return _mean_loss(self.errors, self.rate, planned, self.miss_price)
 
 
@@ -162,11 +162,11 @@ def _mean_loss(errors: list[float], rate: float, planned: float, miss_price: flo
 def _forecast(
     rate: float, method: str, errors: list[float], counted: float, highest: float, price: float
 ) -> Forecast:
-    """With the plan that would have been the cheapest.
+    """Makes a forecast with the plan that would have been cheapest.
 
-    An error says how far a burst rose from where it began. In the middle of one the next is not
-    expected on top of it, and what came once need not come again: beyond the height that two bursts
-    had lately (`highest`) only chance adds.
+    An error is the height of a burst above its beginning. During a burst, another one on top of it
+    is not expected, and a height reached only once need not recur: beyond the height of two recent
+    bursts (`highest`), only noise is added.
     """
     if len(errors) < ENOUGH_ERRORS:
         by_chance = NormalDist().inv_cdf(min(max(1.0 - 1.0 / price, 0.5), 0.999)) * counted
@@ -183,9 +183,9 @@ def _forecast(
 
 
 def seen_twice(rates: list[float]) -> float:
-    """The highest rate of two bursts: what is left when the highest one is taken away.
+    """The height that two bursts reached: the maximum without the highest burst.
 
-    A burst is all that is nearer to its top than to the median, without a break.
+    A burst is a contiguous range nearer to its peak than to the median.
     """
     top = max(rates)
     at = rates.index(top)
@@ -199,7 +199,7 @@ def seen_twice(rates: list[float]) -> float:
 
 
 class _Judged:
-    """A method with what it planned for bins to come, and what that cost so far."""
+    """A method with its plans for bins to come, and their cost so far."""
 
     def __init__(self, method: Method) -> None:
         self.method: Final = method
@@ -210,7 +210,7 @@ class _Judged:
         self._weight = 0.0
 
     def see(self, rate: float, ahead: int) -> None:
-        """Charges it for what it planned for this bin, and lets it learn."""
+        """Charges the method for its plan for this bin, and lets it learn."""
         if len(self._foretold) >= ahead:
             then = self._foretold.popleft()
             if then is not None:
@@ -221,7 +221,7 @@ class _Judged:
         self.next = self.method.foretell(1)
 
     def ask(self, ahead: int, counted: float, highest: float, price: float) -> Forecast | None:
-        """What it plans for that many bins from now, on which it will be judged."""
+        """Makes a plan for this many bins from now, by which the method will be judged."""
         rate = self.method.foretell(ahead)
         made = None
         if rate is not None:
@@ -236,7 +236,7 @@ class _Judged:
 
 
 class RateForecaster:
-    """Rates go in bin by bin; a plan for `ahead` bins later comes out."""
+    """Takes rates bin by bin, and plans for `ahead` bins later."""
 
     def __init__(
         self, bin_s: float, ahead: int, season_s: float = 0.0, miss_price: float = 20.0
@@ -257,9 +257,9 @@ class RateForecaster:
         self._best: Forecast | None = None
 
     def see(self, rate: float) -> None:
-        """The rate of the bin that has just ended.
+        """Takes the rate of the bin that has just ended.
 
-        Before any method could be judged, the one that plans for most speaks.
+        Until a method has been judged, the one with the highest plan is used.
         """
         self._lately.append(rate)
         self._seen += 1
@@ -279,33 +279,33 @@ class RateForecaster:
 
     @property
     def is_judged(self) -> bool:
-        """Whether anything that it foretold has come true or not yet."""
+        """Whether any forecast has been compared with the rate it was for."""
         return self._seen > self.ahead
 
     @property
     def highest(self) -> float:
-        """The highest rate that was seen lately."""
+        """The highest recent rate."""
         return max(self._lately, default=0.0)
 
     def next_rate(self) -> float:
-        """What is expected of the coming bin."""
+        """The expected rate of the coming bin."""
         known = [judged for judged in self._judged if judged.next is not None]
         best = min(known, key=lambda judged: judged.mean_blame, default=None)
         return 0.0 if best is None or best.next is None else best.next
 
     def usual_error(self) -> float:
-        """The median of what a bin differs from the one before it: bursts do not change it."""
+        """The median difference of consecutive bins, which bursts hardly affect."""
         rates = list(self._lately)
         steps = sorted(abs(after - before) for before, after in pairwise(rates))
         return steps[len(steps) // 2] if steps else 0.0
 
     def forecast(self) -> Forecast:
-        """For `ahead` bins from now; a rate of 0 before anything was seen."""
+        """The forecast for `ahead` bins from now; a rate of 0 before the first bin."""
         if self._best is None:
             return Forecast(0.0, "nothing seen yet", [], 0.0, self.miss_price, 0.0)
         return self._best
 
     def counted(self, rate: float, window_s: float | None = None) -> float:
-        """The standard deviation of a rate that is counted in a window, if it is chance."""
+        """The standard deviation of a rate counted in a window, from Poisson noise alone."""
         counted_s = self.bin_s if window_s is None else window_s
         return math.sqrt(max(rate, 1.0 / counted_s) / counted_s)

@@ -1,4 +1,4 @@
-"""How long to keep a replica that is not needed: as long as it would take to start it again."""
+"""How long to keep a replica that is not needed: as long as starting it again would take."""
 
 import math
 from typing import Final
@@ -7,18 +7,18 @@ from windtunnel.scaling.history import History
 from windtunnel.scaling.limiters import LimitContext, Limiter
 
 SURGE: Final = "rate_surge"
-"""The evidence of a finding that says how much of its demand is only the end of a line."""
+"""The evidence that says how much of a finding's demand is extrapolated from a surge."""
 _LONGEST_S: Final = 3600.0
-"""No replica is kept longer than this, whatever it takes to start one."""
+"""No replica is kept longer than this, however long a start takes."""
 
 
 class Keeping(Limiter):
-    """Lets replicas go only after they have not been needed for the time that a start takes.
+    """Removes replicas only after they have not been needed for as long as a start takes.
 
-    A replica that starts is paid for and serves nothing. Keeping one for as long as a start takes
-    costs as much as starting it again would, so whatever comes, no more than twice is paid of what
-    a policy with foresight would have paid. What was asked for because of a surge is no such
-    need: when the surge has ended lower, those that are still starting go at once.
+    A starting replica costs money and serves nothing. Keeping one for the time of a start costs as
+    much as starting it again, so in any case the cost is at most twice that of a policy with
+    foresight. Replicas requested for a surge do not count as needed: if the surge ends lower, those
+    that are still starting are removed at once.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Rises that are too slow for a surge: lines and steps in the counts of the last half minute on.
+"""Rises too slow for a surge: lines and steps in the counts of the last 30 s to 2 min.
 
-Methods of forecasting are judged by what they foretold, and that takes as long as a start. A rise
-that chance does not explain is followed before.
+Forecasting methods are judged by their forecasts, which takes as long as a start. A rise that noise
+does not explain is followed sooner.
 """
 
 import math
@@ -11,24 +11,25 @@ from typing import Final, NamedTuple
 _WINDOWS_S: Final = (30.0, 60.0, 120.0)
 LONGEST_S: Final = _WINDOWS_S[-1]
 _BY_CHANCE: Final = 4.0
-"""Deviations of a slope; a steeper one is taken as a real rise."""
+"""Standard deviations of a slope, above which it is taken as a real rise."""
 _FEWEST: Final = 5
-"""Counts of a line: a policy that looks rarely has too few in a window."""
+"""Fewest counts for a line: a policy with a long interval has too few in a window."""
 _CLEARLY: Final = 0.75
-"""A step must leave so much less than a line: chance makes steps of lines, too."""
+"""A step is chosen only if its error is below this share of the line's: noise turns lines into
+steps, too."""
 _LATEST_S: Final = 6.0
 _FALLEN: Final = 2.0
-"""Deviations below the line, of the latest seconds: then it has ended."""
+"""A rise has ended if the latest seconds are this many standard deviations below it."""
 
 
 class Rise(NamedTuple):
-    """A rate that has risen: what it is now, and by how much it still grows in a second."""
+    """A rate that has risen: its current value, and its growth per second."""
 
     rate: float
     slope: float
 
     def ahead(self, seconds: float) -> float:
-        """Where the line leads, but no more than twice what it is: a line is a guess."""
+        """The rate extrapolated along the line, at most doubled, since a line is a guess."""
         return self.rate + min(self.slope * seconds, self.rate)
 
 
@@ -43,13 +44,13 @@ class _Line(NamedTuple):
     rise: Rise
     deviations: float
     error: float
-    """The squares that are left, weighted by time."""
+    """The residual sum of squares, weighted by time."""
 
 
 def rise_of(counts: Sequence[Count], dispersion: float = 1.0) -> Rise | None:
-    """The most certain rise that ends now, the latest count being the last; None: there is none.
+    """The most significant rise up to now; None: there is none.
 
-    `dispersion`: variance of a count over that of a Poisson process.
+    `dispersion`: the variance of counts over that of a Poisson process.
     """
     best: _Line | None = None
     within: Sequence[Count] = ()
@@ -71,7 +72,7 @@ def rise_of(counts: Sequence[Count], dispersion: float = 1.0) -> Rise | None:
 
 
 def _last(counts: Sequence[Count], window_s: float) -> Sequence[Count]:
-    """The counts of the last seconds; none where there are not enough."""
+    """The counts of the last seconds; empty if they do not cover the window."""
     taken_s = 0.0
     for number in range(len(counts) - 1, -1, -1):
         taken_s += counts[number].seconds
@@ -81,7 +82,7 @@ def _last(counts: Sequence[Count], window_s: float) -> Sequence[Count]:
 
 
 def _line(counts: Sequence[Count], dispersion: float) -> _Line | None:
-    """A line by least squares, and how many deviations of chance its slope is."""
+    """A least-squares line, and the significance of its slope in standard deviations."""
     arrived = sum(one.arrived for one in counts)
     if arrived == 0 or len(counts) < _FEWEST:
         return None
@@ -100,7 +101,7 @@ def _line(counts: Sequence[Count], dispersion: float) -> _Line | None:
 
 
 def _step(counts: Sequence[Count]) -> _Line:
-    """The step up that leaves the least squares: it grows no more."""
+    """The step with the least squared error; after it the rate is constant."""
     total_s, arrived = sum(one.seconds for one in counts), sum(one.arrived for one in counts)
     whole = sum(one.arrived**2 / one.seconds for one in counts)
     before_s = before = 0.0

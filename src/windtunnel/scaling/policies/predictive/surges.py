@@ -1,23 +1,24 @@
-"""Rises that chance does not explain: when they are worth a start, and where they lead.
+"""Surges: rises that noise does not explain, whether they are worth a start, and where they lead.
 
-A replica that is asked for in a surge serves when it has started. So a surge is followed only while
-surges before it lasted that long: what is shorter is met by what stands ready, or not at all.
+A replica requested in a surge serves only once it has started. So surges are followed only while
+enough of those before lasted that long; shorter ones are served by the ready replicas, or not at
+all.
 """
 
 from typing import Any, Final
 
 _BY_CHANCE: Final = 4.0
-"""Deviations above the expected rate; beyond them, a rate is taken as a surge."""
+"""Standard deviations above the expected rate, beyond which a rate is a surge."""
 _FOLLOWED: Final = 0.25
-"""The share of surges that must have lasted as long as a start, for one to be followed."""
+"""The share of surges that must have lasted as long as a start for one to be followed."""
 _REMEMBERED: Final = 0.9
-"""What the outcome of a surge counts when the next is known."""
+"""Weight of a surge's outcome after the next one."""
 _OVER: Final = 0.3
-"""Of its height: below it a surge is over."""
+"""A surge is over when the rate falls below this share of its height."""
 
 
 class Surges:
-    """The surge that is under way, if there is one, and how those before it ended."""
+    """The current surge, if any, and the outcomes of earlier ones."""
 
     def __init__(self, startup_s: float) -> None:
         self._startup_s: Final = startup_s
@@ -34,7 +35,7 @@ class Surges:
 
     @property
     def share_lasting(self) -> float:
-        """Of the surges so far, those that lasted as long as a start."""
+        """The share of surges so far that lasted as long as a start."""
         return self._lasted / self._outcomes
 
     @property
@@ -42,7 +43,8 @@ class Surges:
         return self.share_lasting >= _FOLLOWED
 
     def see(self, now_s: float, rate: float, expected: float, deviation: float) -> None:
-        """The rate of the last seconds, what was expected of them, and the deviation of chance."""
+        """Takes the rate of the last seconds, the expected rate, and its standard deviation by
+        chance."""
         self._settle(now_s, rate)
         self._rising = rate > self._last + deviation
         if self.active:
@@ -57,10 +59,10 @@ class Surges:
         self._last = rate
 
     def rate(self, now_s: float, window_s: float, highest: float) -> float:
-        """What to plan for while one is followed: the end of its line while it rises.
+        """The rate to plan for in a surge: extrapolated along its line while it rises.
 
-        No more than twice what it is: a line is a guess. Bursts often rise as high as one before:
-        where there was one, it is expected to end there (`highest`).
+        At most twice the current rate, since a line is a guess. Bursts often rise as high as
+        earlier ones, so after an earlier burst the rise is expected to end at `highest`.
         """
         if not self._rising:
             return self._last
