@@ -1,6 +1,6 @@
-"""What must always hold of a fleet, of a shard's books, and between it and the world.
+"""Invariants of a fleet: within a shard's books, and between shards and their provider.
 
-They look at every machine, so they are for tests and for every so many cycles of a soak.
+They look at every machine, so they are for tests and for every few cycles of a soak.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from windtunnel.fleet.states import FAILED, SPECULATIVE, STATES
 
 
 class Fleet:
-    """The shards of one provider, as they are between two events."""
+    """The shards of one provider, between two events."""
 
     def __init__(self, shards: list[Shard], provider: Provider) -> None:
         self.shards: Final = shards
@@ -21,7 +21,7 @@ class Fleet:
 
 
 def _one_need_each(fleet: Fleet) -> str | None:
-    """Every machine stands in the list of exactly the row that it points at."""
+    """Checks that every machine is in the list of exactly the row that it points at."""
     for shard in fleet.shards:
         inventory = shard.planner.inventory
         counted: dict[str, str] = {}
@@ -39,7 +39,7 @@ def _one_need_each(fleet: Fleet) -> str | None:
 
 
 def _free_lists(fleet: Fleet) -> str | None:
-    """What may be taken is what is free, but for places that the provider had no capacity for."""
+    """Checks that the machines to take are the free ones, without those of closed offerings."""
     for shard in fleet.shards:
         inventory = shard.planner.inventory
         free = {
@@ -69,7 +69,7 @@ def _one_shard_each(fleet: Fleet) -> str | None:
 
 
 def _same_domain(fleet: Fleet) -> str | None:
-    """The machines that a whole gang counts on share one value of the key that it named."""
+    """Checks that the machines of a complete gang share one value of the key that it named."""
     for shard in fleet.shards:
         for row in shard.planner.inventory.rows.values():
             if row.same and row.live and row.whole:
@@ -81,14 +81,14 @@ def _same_domain(fleet: Fleet) -> str | None:
 
 
 def _counts(entry: MachineEntry) -> bool:
-    """What is being created cannot be stopped: it is found to be spare once it is there."""
+    """Whether a machine counts; one being created cannot be stopped, and is spare later."""
     return not entry.spare and entry.stage() not in (NOT_COMING, BEING_CREATED)
 
 
 def _as_the_provider_says(fleet: Fleet) -> str | None:
-    """A machine with which nothing is under way is in the state that its provider has it in.
+    """Checks that a machine without an action under way is in the state that its provider reports.
 
-    Where a shard gave up, or where it has not been told of a loss yet, the two may differ.
+    The two may differ if a shard gave up, or has not heard of a loss yet.
     """
     for shard in fleet.shards:
         for name, entry in shard.planner.inventory.entries.items():
@@ -98,9 +98,9 @@ def _as_the_provider_says(fleet: Fleet) -> str | None:
             if FAILED in (record.state, entry.state) or shard.executor.is_running(name):
                 continue
             if entry.state in TRANSITIONAL:
-                continue  # begun before the shard was started again: the next list will tell
+                continue  # begun before the shard restarted: the next list will show it
             if name in shard.reconciler.doubtful:
-                continue  # what it was told last of the machine could not be
+                continue  # its last record of the machine was rejected
             return f"machine {name!r} is {STATES[int(entry.state)]}, not {STATES[record.state]}"
     return None
 

@@ -1,7 +1,7 @@
-"""Feeds the demand for machines from the objects of a cluster: nodes, pods, gangs, priorities.
+"""Updates the demand for machines from the objects of a cluster: nodes, pods, gangs, priorities.
 
-The twin and the operator use the same class. It reads a view as the gang controllers have one, by
-the few attributes that are declared here, so that it needs nothing of theirs.
+The twin and the operator use the same class. It reads a view like that of the gang controllers
+through the few attributes declared here, so that it depends on none of their code.
 """
 
 import math
@@ -25,7 +25,7 @@ from windtunnel.fleet.requirements import OPERATORS, requirement
 
 Fields = Mapping[str, object]
 UNKNOWN: Final = {CPU: math.inf, GPU: math.inf, MEMORY: math.inf}
-"""The requests of a pod that cannot be read: nothing more fits beside it."""
+"""The requests of a pod that cannot be read: nothing else fits beside it."""
 
 
 class NodeRequirement(Protocol):
@@ -40,9 +40,9 @@ class NodeRequirement(Protocol):
 
 
 TermsOf = Callable[[Fields], Sequence[Sequence[NodeRequirement]]]
-"""The terms of the required node affinity of a pod spec, one of which must hold."""
+"""Returns the terms of a pod spec's required node affinity, one of which must hold."""
 ApartOf = Callable[[Any], tuple[str, ...]]
-"""What a pod of a gang keeps its kind off its node by."""
+"""Returns the host anti-affinity names of a gang's pod."""
 
 
 class ClusterNode(Protocol):
@@ -94,7 +94,7 @@ class PackLimit(Protocol):
 
 
 class Packed(Protocol):
-    """A gang or a part of it, and the label whose value its machines must share."""
+    """A gang or a part of it, with the label whose value its machines must share."""
 
     @property
     def pack(self) -> PackLimit | None: ...
@@ -130,7 +130,7 @@ class ClusterChanges(Protocol):
 
 
 class ClusterView(Protocol):
-    """The objects of a cluster, and what changed of them."""
+    """The objects of a cluster, and what has changed."""
 
     @property
     def sets(self) -> Mapping[str, PodSet]: ...
@@ -147,7 +147,7 @@ class ClusterView(Protocol):
 
 
 class ClusterDemand:
-    """Keeps a `Demand` up to date with the objects of one cluster, at the cost of what changed."""
+    """Keeps a `Demand` up to date with the objects of one cluster, at the cost of the changes."""
 
     def __init__(
         self,
@@ -162,22 +162,21 @@ class ClusterDemand:
         self._terms_of: Final = terms_of
         self._apart_of: Final = apart_of
         self._asks: Final = asks
-        """Whether machines are asked for a pod, by its name; None: for every pod. Other pods take
-        room all the same."""
+        """Whether machines are requested for a pod; None: for all. Other pods still take room."""
         self.changes: Final = view.watch()
         self._requests: Final[dict[str, PodRequest]] = {}  # by pod
         self._daemons: Final[dict[str, dict[str, dict[str, float]]]] = {}  # by node and pod
         self.demand: Final = Demand(cluster, kinds)
         self.unreadable: Final[dict[str, str]] = {}
-        """By pod: why no machine is asked for it."""
+        """By pod: why no machine is requested for it."""
         self._others: Final[dict[str, None]] = {}  # pods that the driver reports, not the view
 
     def close(self) -> None:
-        """Follows the view no longer."""
+        """Stops following the view."""
         self._view.unwatch(self.changes)
 
     def look(self, now_s: float) -> Demand:
-        """The demand of the cluster as it is now."""
+        """Returns the current demand of the cluster."""
         view, changes, demand = self._view, self.changes, self.demand
         for name in changes.sets:
             found = view.sets.get(name)
@@ -203,10 +202,10 @@ class ClusterDemand:
         requests: dict[str, float] | None,
         created_s: float,
     ) -> PodRequest:
-        """What a pod asks that the view does not have: it is reported to `demand` by the driver.
+        """The request of a pod outside the view, which the driver reports to `demand`.
 
-        Without `requests` it is unknown what it takes: it fills its node, and no machine is asked
-        for it.
+        Without `requests` its size is unknown: it fills its node, and no machine is requested for
+        it.
         """
         self._others[name] = None
         known = self._requests.get(name)
@@ -228,7 +227,7 @@ class ClusterDemand:
         return known
 
     def pod_in_view(self, name: str) -> None:
-        """The view has a pod: where it was reported as another until now, the view counts."""
+        """Switches a pod to the view's data, if it was reported as another pod until now."""
         if name in self._others:
             self.forget(name)
             self._pod(name, self._view.pods.get(name))
@@ -251,18 +250,18 @@ class ClusterDemand:
             return ()
 
     def asks(self, name: str) -> bool:
-        """Whether machines are asked for a pod while it has none."""
+        """Whether machines are requested for a pod while it has none."""
         return name not in self.unreadable and (self._asks is None or self._asks(name))
 
     def forget(self, name: str) -> None:
-        """A pod is gone."""
+        """Removes a pod that is gone."""
         self._others.pop(name, None)
         self._requests.pop(name, None)
         self.unreadable.pop(name, None)
         self.demand.pod_gone(name)
 
     def daemon(self, name: str, node: str, requests: dict[str, float] | None) -> None:
-        """A pod that every node has takes room, and keeps no machine in use; None: it is gone."""
+        """Sets the room of a DaemonSet's pod, which keeps no machine in use; None: it is gone."""
         there = self._daemons.setdefault(node, {})
         if requests is None:
             there.pop(name, None)
@@ -311,7 +310,7 @@ class ClusterDemand:
 
 
 def selector_of(spec: Fields) -> dict[str, str]:
-    """The labels that a pod wants its node to have."""
+    """The labels that a pod's node must have."""
     wanted = spec.get("nodeSelector")
     if not isinstance(wanted, dict):
         return {}
@@ -319,8 +318,7 @@ def selector_of(spec: Fields) -> dict[str, str]:
 
 
 def affinity_of(spec: Fields, terms_of: TermsOf) -> tuple[NodeTerm, ...]:
-    """The terms of a pod's required node affinity. Gt and Lt are left out: no kind of machine has
-    them."""
+    """The terms of a pod's required node affinity, without Gt and Lt: no machine has them."""
     return tuple(
         tuple(
             requirement(one.key, one.operator, one.values)
@@ -332,7 +330,7 @@ def affinity_of(spec: Fields, terms_of: TermsOf) -> tuple[NodeTerm, ...]:
 
 
 def tolerations_of(spec: Fields) -> tuple[Toleration, ...]:
-    """The taints that a pod puts up with."""
+    """The tolerations of a pod."""
     found = spec.get("tolerations")
     if found is None:
         return ()

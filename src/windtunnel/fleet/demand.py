@@ -1,14 +1,15 @@
-"""What pods ask of machines: packs the pods of a cluster into rows of machines for its fleet.
+"""The demand of pods for machines: packs the pods of a cluster into rows of machines for its fleet.
 
-A row asks for so many machines. It is kept while a machine that is counted for it has a pod on it,
-so that the fleet never takes a machine in use instead of an empty one. Pending pods are put where
-there is room, then on machines that are on their way, and only then is another machine asked for.
-Room that a pod has not got within a minute does not count, whatever the reason: racks, spreads,
-neighbours. Pods that keep away from each other by host get machines of their own at once.
+A row asks for a number of machines. It is kept while a machine counted for it has a pod, so that
+the fleet never removes a machine in use instead of an empty one. Pending pods are packed onto
+machines with room, then onto machines on their way, and only then is another machine requested.
+Room that a pod has not been given within a minute does not count, whatever the reason: racks,
+spreads, neighbours. Pods with host anti-affinity get machines of their own at once.
 
-The driver reports nodes, pods and the row of each machine as they change; `look` costs what changed
-and what is pending, not what exists. `tests/fleet/reference_demand.py` computes the same from
-scratch, and a property test holds the two equal.
+The driver reports nodes, pods and the row of each machine as they change; `look` costs in
+proportion to what changed and what is pending, not to what exists.
+`tests/fleet/reference_demand.py` computes the same from scratch, and a property test compares the
+two.
 """
 
 import heapq
@@ -40,14 +41,14 @@ MEMORY: Final = "memory"
 ACCELERATOR: Final = "windtunnel.dev/accelerator"
 """The node label that names the accelerators of a machine."""
 TAINTS: Final = "windtunnel.dev/taints"
-"""The attribute of a machine that has its taints, as `taints_text` writes them."""
+"""The attribute of a machine with its taints, as written by `taints_text`."""
 APART: Final = "windtunnel.dev/apart:"
-"""Pods that keep away from each other by host take a resource of which every machine has one."""
+"""Prefix of a resource that pods with host anti-affinity take; every machine has one of each."""
 PATIENCE_S: Final = 60.0
-"""How long room on a machine in the cluster counts for a pod that does not get it."""
+"""How long room on a machine counts for a pod that is not placed there."""
 
 Place = tuple[int, int, int]
-"""The order of rows: the look that made it, whether it is new, and a number."""
+"""The order of rows: the `look` that made a row, whether it is new, and a number."""
 PodOrder = tuple[float, str, float, str, int]
 NodeTerm = tuple[MachineRequirement, ...]
 """Requirements on the labels of a node, all of which must hold."""
@@ -56,13 +57,13 @@ Rank = tuple[int, int, int, int, int]
 
 
 def taints_text(taints: Iterable[Taint]) -> str:
-    """Taints that keep pods off a machine, as an attribute of it; empty: there are none."""
+    """Writes the taints that keep pods off a machine as one attribute; empty: there are none."""
     hard = {one for one in taints if one[2] != PREFER_NO_SCHEDULE}
     return " ".join(f"{effect}@{key}={value}" for key, value, effect in sorted(hard))
 
 
 def taints_in(text: str) -> list[Taint]:
-    """The taints that `taints_text` wrote."""
+    """Parses the text of `taints_text`."""
     found: list[Taint] = []
     for one in text.split():
         effect, _, rest = one.partition("@")
@@ -73,16 +74,16 @@ def taints_in(text: str) -> list[Taint]:
 
 @dataclass
 class MachineKind:
-    """A kind of machine that can be asked for."""
+    """A kind of machine that can be requested."""
 
     capacity: dict[str, float]
     labels: dict[str, str]
-    """With its taints under `TAINTS`, if it has any."""
+    """Including its taints, if any, under `TAINTS`."""
 
 
 @dataclass
 class PodRequest:
-    """What one pod asks of its machine."""
+    """The requirements of one pod on its machine."""
 
     name: str
     uid: str
@@ -91,24 +92,25 @@ class PodRequest:
     """Labels that its node must have."""
     gang: str = ""
     owner: str = ""
-    """Whose priority it has; see `Demand.prioritize`."""
+    """The owner that sets its priority; see `Demand.prioritize`."""
     created_s: float = 0.0
     place: tuple[str, int] = ("", 0)
-    """Its clique and its index there: orders pods of a gang that are alike."""
+    """Its clique and its index there, which order equal pods of a gang."""
     affinity: tuple[NodeTerm, ...] = ()
     """Required node affinity: one of these terms must hold; empty: any node."""
     tolerations: tuple[Toleration, ...] = ()
     apart: tuple[str, ...] = ()
-    """Names of pods of which no two may be on one machine, and of which it is one."""
+    """Names of anti-affinity groups that it belongs to; no two pods of a group may share a machine.
+    """
 
     def __post_init__(self) -> None:
         self.takes = self.requests
-        """What it takes of a machine: its requests, and its place among those kept apart."""
+        """The resources that it takes: its requests, and its places in anti-affinity groups."""
         if self.apart:
             self.takes = {**self.requests, **{f"{APART}{one}": 1.0 for one in self.apart}}
 
     def may_use(self, labels: Mapping[str, str]) -> bool:
-        """Whether it may go to a machine with these labels, taints among them."""
+        """Whether it may run on a machine with these labels, which include its taints."""
         if TAINTS in labels and not tolerates(self.tolerations, taints_in(labels[TAINTS])):
             return False
         return _matches(labels, self.selector) and (
@@ -116,30 +118,30 @@ class PodRequest:
         )
 
     def order(self) -> PodOrder:
-        """Gangs by age, the large pods of each first."""
+        """The order of pods: gangs by age, the large pods of each first."""
         return (self.created_s, self.gang, -self.requests.get(GPU, 0.0), *self.place)
 
 
 @dataclass
 class DemandRow:
-    """A number of machines, for as long as a pod is on one of them or waits for one."""
+    """A request for machines, kept as long as a pod is on one of them or waits for one."""
 
     name: str
     selector: dict[str, str]
     accelerators: int
-    """Of each machine; 0: any machine will do."""
+    """Per machine; 0: any machine will do."""
     machines: int
     same: str = ""
-    """The label whose value all of its machines must share; empty: none."""
+    """The label whose value all its machines must share; empty: none."""
     priority: int = 0
     since_s: float = 0.0
     pod: PodRequest | None = None
-    """The first pod that it was asked for; None after a restart that lost it."""
+    """The first pod that it was requested for; None if a restart lost it."""
     affinity: NodeTerm = ()
-    """What else its machines must meet."""
+    """Further requirements on its machines."""
 
     def need(self, cluster: str) -> Need:
-        """The row as a need of whole machines."""
+        """Converts the row to a need for whole machines."""
         wanted = [requirement(key, IN, [value]) for key, value in self.selector.items()]
         wanted += self.affinity
         if self.same:
@@ -182,10 +184,10 @@ class _Room:
         """When the machine was first seen in the cluster; infinity: it is on its way."""
         self.labels: Mapping[str, str] = {}
         self.base: dict[str, float] = {}
-        """What the pods on the machine leave free."""
+        """The room left by the pods on the machine."""
         self.free: dict[str, float] = {}
-        """As `base`, less what pending pods are expected to take."""
-        self.gone = True  # or closed: cordoned, or not ready
+        """`base`, minus the room expected for pending pods."""
+        self.gone = True  # or closed, because cordoned or not ready
         self.pinned = False  # whether its row must be kept
 
     def fits(self, takes: Mapping[str, float]) -> bool:
@@ -198,7 +200,8 @@ class _Room:
 class _Index:
     """Rooms that may fit pods of one shape, by rank.
 
-    A room that no longer fits is dropped when it is met, and offered again when it has more room.
+    A room that no longer fits is dropped when it is encountered, and offered again when it has more
+    room.
     """
 
     __slots__ = ("_heap", "_listed", "_pod", "_takes")
@@ -219,7 +222,7 @@ class _Index:
             heapq.heappush(self._heap, (room.rank, room.number, room))
 
     def first(self, now_s: float) -> _Room | None:
-        """The first room that fits, on machines that came less than `PATIENCE_S` ago."""
+        """The first room that fits, on a machine in the cluster for less than `PATIENCE_S`."""
         heap = self._heap
         while heap:
             room = heap[0][2]
@@ -231,17 +234,17 @@ class _Index:
 
 
 class _Shape:
-    """Pods that ask the same of a machine, the room for them, and the machine to ask for."""
+    """Pods with the same requirements, the room for them, and the kind of machine to request."""
 
     def __init__(self, pod: PodRequest, kind: MachineKind | None) -> None:
         self.kind: Final = kind
         self.every: Final = _Index(pod)
         self.young: Final = _Index(pod)
-        """As `every`, without machines that were there for longer than `PATIENCE_S`."""
+        """As `every`, without machines in the cluster for longer than `PATIENCE_S`."""
 
 
 class _Pending:
-    """A pod on no machine."""
+    """A pod without a machine."""
 
     __slots__ = ("gated", "order", "pod", "shape")
 
@@ -253,7 +256,7 @@ class _Pending:
 
 
 class _Row:
-    """A row with its place among the others, and the machines that are still to come for it."""
+    """A row with its place among the others, and the machines still to come for it."""
 
     __slots__ = ("coming", "kind", "place", "row", "taken")
 
@@ -266,7 +269,7 @@ class _Row:
 
 
 class Demand:
-    """The rows of machines that one cluster asks its fleet for."""
+    """The rows of machines that one cluster requests from its fleet."""
 
     def __init__(self, cluster: str, kinds: list[MachineKind]) -> None:
         self._cluster: Final = cluster
@@ -286,15 +289,15 @@ class Demand:
         self._shapes: Final[dict[tuple[object, ...], _Shape]] = {}
         self._ages: Final[list[tuple[float, int, _Room]]] = []
         self._expected: Final[dict[int, _Room]] = {}  # rooms that pending pods were put in
-        self._extra: Final[dict[str, str]] = {}  # by pod: the row that it was given out of turn
+        self._extra: Final[dict[str, str]] = {}  # by pod: the extra row that was requested for it
         self._number = 0
         self._issued = 0
         self._looks = 0
         self.homeless: Final[dict[str, bool]] = {}
-        """Pods that no kind of machine can hold; True: their tolerations alone are the reason."""
+        """Pods that fit no kind of machine; True: only because of missing tolerations."""
         self.added: Final[dict[str, DemandRow]] = {}
         self.dropped: Final[dict[str, None]] = {}
-        """Rows that came and went since the reader last emptied these two; drops come first."""
+        """Rows dropped since the reader last emptied this and `added`; drops are applied first."""
 
     # What the driver reports.
 
@@ -307,7 +310,7 @@ class Demand:
         ready: bool,
         cordoned: bool,
     ) -> None:
-        """A node is new or has changed."""
+        """Reports a new or changed node."""
         node = self._nodes.setdefault(name, _Node())
         node.known, node.capacity, node.labels = True, capacity, labels
         node.ready, node.cordoned = ready, cordoned
@@ -322,7 +325,7 @@ class Demand:
             self._touched[name] = None
 
     def pod(self, pod: PodRequest, node: str, *, pending: bool, gated: bool) -> None:
-        """A pod is new or has changed; `node` is empty while it has none."""
+        """Reports a new or changed pod; `node` is empty while it has none."""
         before = self._node_of.get(pod.name)
         if before is not None and before != node:
             self._leave(pod.name, before)
@@ -354,34 +357,34 @@ class Demand:
         self._touched[node] = None
 
     def gang(self, name: str, together: str) -> None:
-        """The machines of a gang must share the value of a label; empty: they need not."""
+        """Sets the label whose value the machines of a gang must share; empty: none."""
         if together:
             self._together[name] = together
         else:
             self._together.pop(name, None)
 
     def prioritize(self, owner: str, priority: int) -> None:
-        """The priority of the pods of an owner; 0 where nothing is said."""
+        """Sets the priority of an owner's pods; the default is 0."""
         self._priorities[owner] = priority
 
     def hold(self, machine: str, row: str, rank: int) -> None:
-        """A machine in the cluster is counted for a row; those of lower rank are filled first."""
+        """Counts a machine in the cluster for a row; machines of lower rank are filled first."""
         self._held[machine] = (row, rank)
 
     def release(self, machine: str) -> None:
-        """A machine is not in the cluster any more, or is leaving."""
+        """Reports that a machine has left the cluster, or is leaving."""
         self._held[machine] = None
 
-    # What outlives a process.
+    # State kept across restarts.
 
     @property
     def issued(self) -> int:
-        """How many rows were ever asked for; part of their names."""
+        """The number of rows ever requested, which is part of their names."""
         return self._issued
 
     def restore(self, rows: list[DemandRow], issued: int) -> None:
-        """Rows that a process before this one asked for, in their order: those that no pod needs
-        any more go with the next look."""
+        """Restores the rows of an earlier process, in order; those that no pod needs any more are
+        dropped in the next `look`."""
         self._issued = max(self._issued, issued)
         for number, row in enumerate(rows):
             wanted = PodRequest(
@@ -402,7 +405,7 @@ class Demand:
         return None if found is None else found.row
 
     def look(self, now_s: float) -> None:
-        """Packs pods again, where something changed or is pending."""
+        """Packs pods again, if anything changed or is pending."""
         if not (self._touched or self._held or self._pending or self._loose):
             return
         self._looks += 1
@@ -417,7 +420,7 @@ class Demand:
             self._drop(name)
 
     def _follow(self, now_s: float) -> None:
-        """Brings rooms up to date with the nodes and holders that changed."""
+        """Updates rooms for the nodes and holders that changed."""
         rows: dict[str, None] = {}  # those whose machines changed
         for machine, held in self._held.items():
             before = self._rooms.get(machine)
@@ -453,14 +456,14 @@ class Demand:
         return _Room(self._number, rank, row, since_s)
 
     def _refresh(self, name: str, room: _Room, now_s: float) -> None:
-        """What is free on a machine, whether pods may come, and whether its row must be kept."""
+        """Updates a machine's free room, whether it takes pods, and whether to keep its row."""
         node = self._nodes.setdefault(name, _Node())
         free = dict(node.capacity)
         for pod in sorted(node.pods.values(), key=PodRequest.order):
             _take(free, pod.takes)
         room.labels, room.base, room.free = node.labels, free, dict(free)
         was_open, room.gone = not room.gone, not node.ready or node.cordoned
-        # A cordoned machine is leaving; without its row it would be given to the next one.
+        # A cordoned machine is leaving; without its row it would be assigned to the next one.
         self._pin(room, pinned=bool(node.pods) or node.cordoned)
         if not room.gone:
             if not was_open:
@@ -507,7 +510,7 @@ class Demand:
     # Pending pods.
 
     def _settle(self, now_s: float) -> None:
-        """Finds a place for every pending pod; asks for machines for the rest."""
+        """Finds room for every pending pod; requests machines for the rest."""
         pending = sorted(self._pending.values(), key=_order)
         asked: dict[str, dict[str, float]] = {}  # by gang: what its pending pods take
         for one in pending:
@@ -524,7 +527,7 @@ class Demand:
                 if room is not None:
                     self._put(pod, room)
                 continue
-            # Whether there is room that the pod could have had for long, and has not got.
+            # Whether the pod has long had room on some machine without being placed there.
             in_vain = not one.gated and now_s - pod.created_s >= PATIENCE_S and self._has_old(now_s)
             index = one.shape.young if in_vain else one.shape.every
             room = index.first(now_s if in_vain else -math.inf)
@@ -541,7 +544,7 @@ class Demand:
         self._expected[room.number] = room
 
     def _use(self, name: str, now_s: float) -> bool:
-        """Keeps a row for a pending pod, if it exists: in the books, or by a machine."""
+        """Keeps a row for a pending pod; False if neither the books nor a machine has it."""
         if name not in self._rows:
             if name not in self._of_row:
                 return False
@@ -559,16 +562,16 @@ class Demand:
         )
 
     def _has_old(self, now_s: float) -> bool:
-        """Whether a machine that takes pods has been there for longer than pods are patient."""
+        """Whether any machine that takes pods has been in the cluster for `PATIENCE_S`."""
         ages = self._ages
         while ages and ages[0][2].gone:
             heapq.heappop(ages)
         return bool(ages) and now_s - ages[0][0] >= PATIENCE_S
 
     def _ask(self, one: _Pending, asked: Mapping[str, float], now_s: float) -> _Room | None:
-        """Another machine, of the smallest kind that can hold the pod.
+        """Requests another machine, of the smallest kind that can hold the pod.
 
-        The machines of a gang that must be close together are asked for as one row.
+        The machines of a gang that must share a label value are requested as one row.
         """
         pod, kind = one.pod, one.shape.kind
         if kind is None:
@@ -600,7 +603,7 @@ class Demand:
         return made.coming[0]
 
     def _new_name(self) -> str:
-        """A name that no row has; machines still name theirs where the books were lost."""
+        """An unused row name; machines may still carry names of rows whose books were lost."""
         while True:
             self._issued += 1
             name = f"{self._cluster}.{self._issued}"
@@ -608,7 +611,7 @@ class Demand:
                 return name
 
     def _refused(self, pod: PodRequest) -> NodeTerm:
-        """Keeps machines away whose taints a pod does not tolerate."""
+        """Requirements that exclude machines with taints that a pod does not tolerate."""
         texts = [kind.labels[TAINTS] for kind in self._kinds if TAINTS in kind.labels]
         refused = [text for text in texts if not tolerates(pod.tolerations, taints_in(text))]
         return (requirement(TAINTS, NOT_IN, refused),) if refused else ()
@@ -616,7 +619,7 @@ class Demand:
     # Rows.
 
     def _recall(self, name: str, now_s: float) -> None:
-        """Rebuilds a row that is not in the books from the first machine that is held for it."""
+        """Rebuilds a row missing from the books from the first machine held for it."""
         if name in self._rows:
             return
         machine, room = min(self._of_row[name].items(), key=lambda one: one[1].rank)
@@ -646,7 +649,7 @@ class Demand:
             self.dropped[name] = None
 
     def _await(self, one: _Row, now_s: float) -> None:
-        """Keeps a room for every machine that is still to come for a row."""
+        """Keeps a room for every machine still to come for a row."""
         kind = one.kind
         missing = one.row.machines - len(self._of_row.get(one.row.name, {}))
         while len(one.coming) > max(0, missing):
@@ -662,7 +665,7 @@ class Demand:
             self._offer(room, now_s)
 
     def _smallest(self, pod: PodRequest, accelerators: int) -> MachineKind | None:
-        """The smallest kind of machine that matches, so that any that does will do."""
+        """The smallest matching kind of machine, so that any matching machine will do."""
         found = [
             kind
             for kind in self._kinds

@@ -1,7 +1,7 @@
-"""Drives shards: a provider, clusters that answer, and the order of events.
+"""Drives shards: their provider, clusters that answer, and the order of events.
 
-Simulations, soaks and the operator use it as a component of a loop. Hooks say what clusters ask
-for. A second driver of the same seed does exactly the same.
+Simulations, soaks and the operator use it as a component of a loop. Hooks supply the demand of
+clusters. A second driver with the same seed behaves identically.
 """
 
 from collections.abc import Callable
@@ -16,19 +16,19 @@ from windtunnel.fleet.shard import Shard
 
 CYCLE_S: Final = 10.0
 RELIST_CYCLES: Final = 30
-"""After so many cycles a shard looks at everything again, and not only at what changed."""
+"""A shard lists everything, not only changes, every this many cycles."""
 FETCH_S: Final = 0.2
-"""How long a cluster takes to say what a machine needs to join it."""
+"""How long a cluster takes to supply what a machine needs to join it."""
 
 
 class TimedProvider(Provider, Protocol):
-    """A provider whose answers come in time."""
+    """A provider whose answers arrive over time."""
 
     def next_s(self) -> float:
-        """When something will be done or answered next; a time that has passed: at once."""
+        """When the next operation or answer is due; a time in the past: at once."""
 
     def advance(self, now_s: float) -> list[Completion]:
-        """Finishes what is due; gives all answers since the last time."""
+        """Finishes what is due; returns all answers since the last call."""
 
 
 class FleetDriver(Component):
@@ -49,16 +49,16 @@ class FleetDriver(Component):
         self._cycle_s: Final = cycle_s
         self._relist_cycles: Final = relist_cycles
         self.clock: Final = SkewedClock()
-        """Of the shards."""
+        """The clock of the shards."""
         self._next_cycle_s = 0.0
         self._fetched: Final = EventQueue()  # answers of clusters, with the shard that asked
         self._owners: Final[dict[str, str]] = {}  # the shard that asked last, by machine
         self.before_cycle: Callable[[float], None] = _nothing
-        """Called before shards decide: what clusters ask for, faults, moves."""
+        """Called before shards decide: for demand of clusters, faults, moves."""
         self.after_cycle: Callable[[Shard, CyclePlan, float], None] = _nothing_of
         self.cycles = 0
         self.pace = 1.0
-        """How many times as long clusters take to answer; 0 before a run begins."""
+        """Factor on the time that clusters take to answer; 0 before a run begins."""
 
     def next_s(self) -> float:
         return min(
@@ -70,7 +70,7 @@ class FleetDriver(Component):
         return self.clock.when(shown_s)
 
     def advance(self, now_s: float) -> None:
-        """What is due first: answers of the provider or of clusters, deadlines, or a cycle."""
+        """Runs what is due first: answers of the provider or of clusters, deadlines, or a cycle."""
         if self.provider.next_s() <= now_s:
             for answer in self.provider.advance(now_s):
                 self._tell(self._owners.get(answer.machine, ""), answer, now_s)
@@ -90,23 +90,23 @@ class FleetDriver(Component):
             self.cycle(now_s)
 
     def look(self, shard: Shard, now_s: float) -> None:
-        """Lets a shard see what its provider lists."""
+        """Lets a shard read the list of its provider."""
         again = True
         while again:
             page = self.provider.list_since(shard.name, shard.epoch, shard.cursor)
             again = shard.fold(page, self.clock.read(now_s))
 
     def restart(self, fresh: Shard, now_s: float) -> None:
-        """A shard dies, with all that it knew, and another starts in its place."""
+        """Replaces a shard that died, and lost all its state, by a fresh one."""
         self.shards[fresh.name] = fresh
         self.look(fresh, now_s)
 
     def stop(self, name: str) -> None:
-        """A shard is no longer run: its completions are dropped until another process starts."""
+        """Stops a shard; its completions are dropped until another process starts."""
         del self.shards[name]
 
     def cycle(self, now_s: float) -> None:
-        """One decision cycle of every shard; the next is due in a while."""
+        """Runs one decision cycle of every shard, and schedules the next."""
         self.cycles += 1
         self._next_cycle_s = now_s + self._cycle_s
         self.before_cycle(now_s)
@@ -115,7 +115,7 @@ class FleetDriver(Component):
                 shard.relist()
             self.look(shard, now_s)
             if not shard.is_ready:
-                continue  # its provider could not be reached since it started
+                continue  # its provider has been unreachable since it started
             plan, orders = shard.cycle(self.clock.read(now_s))
             self._send(shard, orders, now_s)
             self.after_cycle(shard, plan, now_s)
@@ -137,8 +137,8 @@ class FleetDriver(Component):
 
 
 def _nothing(now_s: float) -> None:
-    """No demand."""
+    """The hook without demand."""
 
 
 def _nothing_of(shard: Shard, plan: CyclePlan, now_s: float) -> None:
-    """Plans are not observed."""
+    """The hook without observers of plans."""

@@ -1,8 +1,8 @@
-"""From plans to orders: how much at once, in what order, and what becomes of it.
+"""From plans to orders: rate limits, order of actions, and their outcomes.
 
-A state machine. It is given plans, the time and what was completed or failed; it
-gives back orders for providers. What may not begin yet waits here, remembered, and is not planned
-again: in the inventory it is planned already, and the next cycle counts on it.
+A state machine: it takes plans, the time, completions and failures, and returns orders for
+providers. Actions that may not begin yet are queued here and not planned again: the inventory shows
+them as planned, and the next cycle counts on them.
 """
 
 import heapq
@@ -82,7 +82,7 @@ class QueuedAction:
 
     def __init__(self, action: Action) -> None:
         self.action: Final = action
-        self.begun = False  # or dropped, since it no longer holds
+        self.begun = False  # or was dropped as stale
 
 
 Offering = tuple[str, str, int]
@@ -90,7 +90,7 @@ Offering = tuple[str, str, int]
 
 
 class OfferingBackoff:
-    """An offering that its provider had no capacity for."""
+    """The back-off of an offering for which its provider had no capacity."""
 
     __slots__ = ("since_s", "times", "until_s")
 
@@ -101,7 +101,7 @@ class OfferingBackoff:
 
 
 class RunningAction:
-    """An action that has begun, and the order that it waits for."""
+    """An action that has begun, and the order whose completion it awaits."""
 
     __slots__ = ("action", "attempts", "entry", "operation", "sequence", "since_s")
 
@@ -115,7 +115,7 @@ class RunningAction:
 
 
 class Executor:
-    """Begins what was planned, within limits, and follows it to its end."""
+    """Begins planned actions, within limits, and follows them to their end."""
 
     def __init__(
         self,
@@ -133,22 +133,24 @@ class Executor:
         self._sequence = 0
         self._queues: Final[dict[int, deque[QueuedAction]]] = {}  # by rank
         self._reclaims: Final[dict[str, deque[QueuedAction]]] = {}  # by cluster
-        self._adopting: Final[dict[str, None]] = {}  # machines whose adoption waits
-        self._to_tag: Final[dict[str, None]] = {}  # machines whose holder must be told again
+        self._adopting: Final[dict[str, None]] = {}  # machines whose adoption is queued
+        self._to_tag: Final[dict[str, None]] = {}  # machines whose holder must be sent again
         self._running: Final[dict[str, RunningAction]] = {}
         self._deadlines: Final[list[tuple[float, int, str]]] = []
         self._backoffs: Final[dict[Offering, OfferingBackoff]] = {}
         self.permanent: Final[dict[str, Machine | None]] = {}
-        """Machines that failed for good, as their provider said, and their records since."""
+        """Machines that failed permanently, as reported by their provider, and their records since.
+        """
         self._begun_in_cycle = 0
         self._reclaimed_in_cycle: Final[dict[str, int]] = {}
         self.waiting = 0
         self.paused = False
-        """The kill switch: nothing begins. What has begun goes on, since half a drain is worse."""
+        """The kill switch: nothing begins. Actions under way continue, since half a drain is worse.
+        """
         self.dry_run = False
-        """Plans are counted and taken back; nothing begins. What waited before goes on waiting."""
+        """Plans are counted and withdrawn; nothing begins. Actions queued before stay queued."""
         self.unreachable = False
-        """The provider cannot be reached: orders given meanwhile do not count as attempts."""
+        """The provider is unreachable: orders given meanwhile do not count as attempts."""
 
     @property
     def running(self) -> int:
@@ -157,7 +159,7 @@ class Executor:
     # Plans.
 
     def submit(self, plan: CyclePlan, now_s: float) -> list[MachineOrder]:
-        """Takes the plan of a cycle; gives what is to be asked now."""
+        """Queues the plan of a cycle; returns the orders to send now."""
         self._begun_in_cycle = 0
         self._reclaimed_in_cycle.clear()
         if self.dry_run:
@@ -184,7 +186,7 @@ class Executor:
     def _queue_of(self, action: Action) -> deque[QueuedAction]:
         if action.kind == RECLAIM:
             return self._reclaims.setdefault(action.cluster, deque())
-        # Acquisitions and preemptions by priority; what only gives back comes after them.
+        # Acquisitions and preemptions by priority; deletions come after them.
         rank = -action.priority if action.need is not None else _LAST
         found = self._queues.get(rank)
         if found is None:
@@ -193,7 +195,7 @@ class Executor:
         return found
 
     def _count_deferred(self, fresh: list[QueuedAction]) -> None:
-        """Each action that must wait is counted once, with what it waits for."""
+        """Counts each deferred action once, with the reason."""
         counts: dict[int, int] = {}
         for one in fresh:
             if not one.begun:
@@ -213,7 +215,7 @@ class Executor:
         return BY_RECLAIM_CAP
 
     def begin(self, now_s: float) -> list[MachineOrder]:
-        """Begins what the limits allow: after a plan, and whenever something has ended."""
+        """Begins what the limits allow: after a plan, and whenever an action has ended."""
         orders: list[MachineOrder] = []
         if self.paused or self.dry_run:
             return orders
@@ -233,7 +235,7 @@ class Executor:
         return orders
 
     def tag_again(self, machine: str) -> None:
-        """A machine is listed for another need than ours: a lost tag is sent again."""
+        """Has the tag of a machine sent again that is listed for another need than ours."""
         if machine not in self._adopting:
             self._to_tag[machine] = None
 
@@ -263,11 +265,11 @@ class Executor:
     def _may_reclaim(self, cluster: str) -> bool:
         configured = self._inventory.clusters[cluster].configured
         done = self._reclaimed_in_cycle.get(cluster, 0)
-        # What is draining no longer counts as configured, so the share is of what was there.
+        # Draining machines no longer count as configured, so they are added back for the share.
         return done < max(1, int(self._limits.reclaim_share * (configured + done)))
 
     def _begin_one(self, one: QueuedAction, now_s: float, orders: list[MachineOrder]) -> None:
-        """Begins an action if what it was planned for still holds."""
+        """Begins an action if its assumptions still hold."""
         self.waiting -= 1
         one.begun = True
         action = one.action
@@ -303,7 +305,7 @@ class Executor:
             self._ask(running, DELETE, now_s, orders)
 
     def _holds(self, action: Action, entry: MachineEntry) -> bool:
-        """The guard: the machine is as it was planned for, for the same need, and not busy."""
+        """Whether a machine is still as planned: the same state and need, and not busy."""
         row = entry.row
         if action.machine in self._running:
             return False
@@ -348,12 +350,12 @@ class Executor:
             )
         )
 
-    # What became of it.
+    # Outcomes.
 
     def completed(
         self, machine: str, token: Token, now_s: float, orders: list[MachineOrder], host: str = ""
     ) -> bool:
-        """An order was carried out. False for an answer that is late, double or not ours."""
+        """Takes the completion of an order. False for a late, duplicate or foreign answer."""
         running = self._answered(machine, token)
         if running is None:
             return False
@@ -384,7 +386,7 @@ class Executor:
         return True
 
     def failed(self, machine: str, token: Token, error: str, cause: str, now_s: float) -> bool:
-        """An order was not carried out. False for an answer that is late, double or not ours."""
+        """Takes the failure of an order. False for a late, duplicate or foreign answer."""
         running = self._answered(machine, token)
         if running is None:
             return False
@@ -396,16 +398,16 @@ class Executor:
             self._back_off(running, now_s)
             self._inventory.transition(running.entry, SPECULATIVE, now_s)
             self._end(running, NO_CAPACITY, "", now_s)
-        return True  # anything else is asked again at its deadline
+        return True  # anything else is repeated at its deadline
 
     def _back_off(self, running: RunningAction, now_s: float) -> None:
-        """No more machines of an offering for a while; longer if it was tried since the last."""
+        """Closes an offering for a while; for longer if it was tried since the last failure."""
         offering = _offering_of(running.entry.stock.shape)
         found = self._backoffs.get(offering)
         if found is None:
             found = self._backoffs[offering] = OfferingBackoff()
         if found.times and running.since_s < found.since_s:
-            return  # it was asked before the back-off began
+            return  # the order was sent before the back-off began
         longest_s = self._limits.longest_backoff_s
         wait_s = min(self._limits.backoff_s * 2.0 ** min(found.times, 60), longest_s)
         found.times += 1
@@ -414,7 +416,7 @@ class Executor:
         self._close(offering, closed=True)
 
     def _recover(self, running: RunningAction) -> None:
-        """A machine was created: the next error of its offering counts as the first."""
+        """Ends the back-off of an offering after a machine was created."""
         offering = _offering_of(running.entry.stock.shape)
         found = self._backoffs.get(offering)
         if found is not None and running.since_s >= found.since_s:
@@ -422,7 +424,7 @@ class Executor:
             self._close(offering, closed=False)
 
     def hold_back(self, now_s: float) -> None:
-        """Before a cycle: places of offerings that are on a back-off are not planned with."""
+        """Excludes places of offerings in back-off from planning; called before a cycle."""
         for offering, found in self._backoffs.items():
             self._close(offering, closed=now_s < found.until_s)
 
@@ -432,20 +434,20 @@ class Executor:
                 self._inventory.close(stock, closed=closed)
 
     def lost(self, machine: str, error: str, now_s: float) -> None:
-        """A machine failed by itself: spot took it, it burnt. Its need is short of one."""
+        """Marks a machine as failed by itself, such as by spot interruption or hardware failure."""
         self._forget(machine)
         self._inventory.transition(
             self._inventory.entries[machine], FAILED, now_s, error=f"lost: {error}"
         )
 
     def gone(self, machine: str) -> None:
-        """A machine is no longer listed by its provider."""
+        """Removes a machine that its provider no longer lists."""
         self._forget(machine)
         self.permanent.pop(machine, None)
         self._inventory.remove(machine)
 
     def is_running(self, machine: str) -> bool:
-        """Whether something has begun with a machine and not ended."""
+        """Whether an action of a machine is under way."""
         return machine in self._running
 
     def _forget(self, machine: str) -> None:
@@ -467,7 +469,7 @@ class Executor:
             self._instruments.waited(waited, now_s - running.since_s)
 
     def expire(self, now_s: float) -> list[MachineOrder]:
-        """Asks again what was not answered in time, under a newer token, or gives it up.
+        """Repeats orders that were not answered in time, under a newer token, or gives them up.
 
         A machine for which only its cluster was asked goes back to idle: no provider knows of it.
         """
@@ -491,7 +493,7 @@ class Executor:
         return orders
 
     def next_deadline_s(self) -> float:
-        """When to ask `expire` next, at the latest; infinity when nothing is under way."""
+        """When to call `expire` next, at the latest; infinity if nothing is under way."""
         return self._deadlines[0][0] if self._deadlines else float("inf")
 
 

@@ -1,7 +1,7 @@
-"""Where a cycle's time goes and what became of its actions: counters and histograms, no saturation.
+"""Timings of cycles and outcomes of actions: counters, and histograms that do not saturate.
 
-Time is read by laps: each reading ends one part and begins the next, so that parts add up to the
-whole by construction. The clock is given; the controllers themselves have none.
+Time is measured in laps: each reading ends one part and begins the next, so that the parts always
+add up to the whole. The clock is given; the controllers themselves have none.
 """
 
 import math
@@ -36,7 +36,7 @@ PARTS: Final = (
     RELEASING,
     HINTS,
 )
-"""What the time of a cycle is divided into."""
+"""The parts of a cycle's time."""
 PHASE_1: Final = "phase1"
 PHASE_2: Final = "phase2"
 PHASE_3: Final = "phase3"
@@ -46,7 +46,7 @@ BUFFER: Final = "buffer"
 CONSOLIDATION: Final = "consolidation"
 EXECUTE: Final = "execute"
 WHOLE: Final = (RECONCILE, ROLLUP, CYCLE, BUFFER, CONSOLIDATION, EXECUTE)
-"""What it takes a shard to get from one cycle to the next, answers to orders left out."""
+"""A shard's work from one cycle to the next, without answers to orders."""
 BOOTSTRAP_FETCH: Final = "bootstrap_fetch"
 PROVISIONING: Final = "provisioning"
 CONFIGURE: Final = "configure"
@@ -68,10 +68,10 @@ TIMES: Final = (
     CONFIGURE,
     DRAIN,
 )
-"""Every histogram. The last four are of what providers and clusters take, not of our own time."""
+"""All histograms. The last four are times of providers and clusters, not our own."""
 
 BOUNDS_S: Final = [1e-6 * 4.0**power for power in range(18)]
-"""Upper ends of the buckets that Prometheus is shown: a microsecond to 4.8 hours."""
+"""Upper bounds of the Prometheus buckets: a microsecond to 4.8 hours."""
 
 ACTIONS_TOTAL: Final = "actions"
 CALLS_TOTAL: Final = "calls"
@@ -87,11 +87,11 @@ COUNTERS: Final = {
     REJECTED_TOTAL: ("reason",),
     VERDICTS_TOTAL: ("verdict",),
 }
-"""Every counter, with its labels."""
+"""All counters, with their labels."""
 
 BELIEVED: Final = "believed"
 QUARANTINED: Final = "quarantined"
-"""What becomes of a whole list of a provider."""
+"""Outcomes of a provider's complete list."""
 
 PREFIX: Final = "windtunnel_fleet"
 
@@ -102,7 +102,7 @@ def no_clock() -> float:
 
 
 class Instruments:
-    """All that is measured of one fleet."""
+    """All measurements of one fleet."""
 
     def __init__(self, clock: Callable[[], float] = no_clock) -> None:
         self._clock: Final = clock
@@ -112,13 +112,13 @@ class Instruments:
         self.last_s = 0.0
 
     def begin(self) -> float:
-        """The first part begins."""
+        """Begins the first part."""
         if self._measures:
             self.last_s = self._clock()
         return self.last_s
 
     def lap(self, part: str) -> float:
-        """A part has ended, and the next begins."""
+        """Ends a part and begins the next."""
         if not self._measures:
             return 0.0
         now_s = self._clock()
@@ -127,19 +127,19 @@ class Instruments:
         return now_s
 
     def laps(self, part: str, times: int) -> None:
-        """As `lap`, for several of the same kind in a row, each of which took its share."""
+        """As `lap`, for several parts of the same kind in a row, with equal shares."""
         if self._measures:
             now_s = self._clock()
             self.times[part].add((now_s - self.last_s) / times, times)
             self.last_s = now_s
 
     def took(self, name: str, seconds: float) -> None:
-        """Something took so long, by a reading that was made anyway."""
+        """Records a duration from a reading made for another purpose."""
         if self._measures:
             self.times[name].add(seconds, 1)
 
     def waited(self, name: str, seconds: float) -> None:
-        """As `took`, in the time of the fleet: it counts whether or not we have a clock."""
+        """As `took`, in the fleet's own time, which is recorded even without a clock."""
         self.times[name].add(seconds, 1)
 
     def count(self, name: str, labels: tuple[str, ...], times: int = 1) -> None:
@@ -147,24 +147,24 @@ class Instruments:
         counts[labels] = counts.get(labels, 0) + times
 
     def counted(self, name: str, *labels: str) -> int:
-        """How often something was counted, over all values of the labels that are not given."""
+        """A counter's total over all values of the labels that are not given."""
         rows = self.counts[name].items()
         return sum(times for key, times in rows if key[: len(labels)] == labels)
 
     def attributed(self) -> float:
-        """The share of the time of all cycles that is in the parts."""
+        """The share of all cycles' time that is attributed to parts."""
         whole = self.times[CYCLE].total
         parts = sum(self.times[name].total for name in PARTS)
         return parts / whole if whole else math.nan
 
     def whole_s(self) -> float:
-        """All that shards took so far, planning and what is around it."""
+        """The total time of all shards: planning and the work around it."""
         return sum(self.times[name].total for name in WHOLE)
 
-    # For others to read.
+    # Output.
 
     def as_json(self) -> dict[str, Plain]:
-        """Everything as plain data."""
+        """All measurements as plain data."""
         return {
             "times_s": {name: _summary(one) for name, one in self.times.items() if one.count},
             "counts": {
@@ -176,7 +176,7 @@ class Instruments:
         }
 
     def prometheus(self) -> str:
-        """Everything in the text format that Prometheus reads."""
+        """All measurements in Prometheus' text format."""
         lines: list[str] = []
         lines += [f"# TYPE {PREFIX}_seconds histogram"]
         for name, one in self.times.items():
@@ -208,7 +208,7 @@ def _summary(one: Histogram) -> dict[str, Plain]:
 
 
 def above(one: Histogram, bound: float) -> int:
-    """How many values lie above a bound: what a histogram with that top would not tell apart."""
+    """The number of values above a bound, which a histogram up to there cannot distinguish."""
     edge = math.floor(math.log(bound) / math.log(GROWTH))
     return sum(times for bucket, times in one.buckets.items() if bucket > edge)
 

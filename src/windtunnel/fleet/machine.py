@@ -1,4 +1,4 @@
-"""A machine as a record, as providers list it; one function changes its state."""
+"""A machine as a record, as listed by providers; one function changes its state."""
 
 import math
 
@@ -28,7 +28,7 @@ _BOUND = (CREATING, CONFIGURING, CONFIGURED, DRAINING)
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """One machine, or one place in a quota. Its id is stable for life."""
+    """One machine, or one place in a quota. Its id never changes."""
 
     id: str
     shape: MachineShape
@@ -41,9 +41,9 @@ class Machine(msgspec.Struct, frozen=True):
     promised: NeedKey | None = None
     """The need of higher priority that it is being drained for."""
     planned: int = NOTHING
-    """The action that was decided and has not begun."""
+    """The action that is decided but has not begun."""
     since_s: float = 0.0
-    """Since when it has been in its state."""
+    """When it entered its state."""
     error: str = ""
 
 
@@ -52,7 +52,7 @@ class IllegalTransition(InputError):
 
 
 def fault_of(machine: Machine) -> str:
-    """What is wrong with a record, as a sentence; empty when nothing is."""
+    """The fault in a record, as a sentence; empty: none."""
     if not machine.id:
         return "a machine has no id"
     if not isinstance(machine.state, int) or not SPECULATIVE <= machine.state <= FAILED:
@@ -72,7 +72,7 @@ def fault_of(machine: Machine) -> str:
 
 
 def _fault_of_notes(machine: Machine) -> str:
-    """What is wrong with what is noted beside a machine: whose it is, since when."""
+    """The fault in the fields about holder, plan and time; empty: none."""
     if not math.isfinite(machine.since_s):
         return f"it has been in its state since {machine.since_s}; allowed: a time in seconds"
     if not NOTHING <= machine.planned < len(ACTIONS):
@@ -97,10 +97,11 @@ def transition(
     holder: NeedKey | None = None,
     error: str = "",
 ) -> Machine:
-    """The machine in its new state; the one way in which a record changes state.
+    """Returns the machine in its new state; the only way to change the state of a record.
 
-    What no longer holds in the new state is dropped here (the cluster of a machine that is idle
-    again, say), so that no caller can forget it. A holder stays while the machine is bound.
+    Fields that no longer apply in the new state are cleared here (such as the cluster of a machine
+    that is idle again), so that no caller can forget it. The holder stays while the machine is
+    bound.
     """
     if not is_legal(machine.state, state):
         raise IllegalTransition(

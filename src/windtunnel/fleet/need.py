@@ -1,8 +1,8 @@
-"""What a cluster asks for: requirements, amounts, priority, penalties; equal ones are merged.
+"""The needs of clusters: requirements, amounts, priority, penalties; equal ones are merged.
 
-A need is an amount, not a number of machines: units of one size or of several, each of which must
-fit on one machine as a whole. Needs of one cluster with the same profile and group are one row, so
-that a fleet decides about thousands of rows where there are millions of pods.
+A need is an amount, not a number of machines: units of one or several sizes, each of which must fit
+on one machine as a whole. Needs of one cluster with the same profile and group are one row, so that
+a fleet decides about thousands of rows where there are millions of pods.
 """
 
 import math
@@ -27,18 +27,18 @@ from windtunnel.fleet.shape import MachineShape, Resources
 
 MOST_PRIORITY: Final = 2**31 - 1
 _NUMBERS: Final = ("p=", "ipb=", "rpb=")
-"""What a fingerprint begins with."""
+"""The prefixes of a fingerprint's numbers."""
 MOST_SIZES: Final = 32
-"""How many sizes of units a need has at most; where there are more, small ones are rounded up."""
+"""Maximum unit sizes of a need; beyond that, small ones are rounded up."""
 
 UnitSizes = tuple[tuple[Resources, int], ...]
-"""Sizes of units and how many there are of each, the largest first."""
+"""Unit sizes with the number of units of each, largest first."""
 
 
 class NeedProfile(msgspec.Struct, frozen=True):
-    """All that must be equal for two needs of a cluster to be merged.
+    """Everything that must be equal for two needs of a cluster to be merged.
 
-    Only the first Same and the first spread count; where there is a Same, no spread does.
+    Only the first Same and the first spread count; with a Same, no spread does.
     """
 
     requirements: tuple[MachineRequirement, ...] = ()
@@ -49,7 +49,7 @@ class NeedProfile(msgspec.Struct, frozen=True):
 
     @property
     def same_key(self) -> str:
-        """The key whose value all machines must share; empty when there is none."""
+        """The key whose value all machines must share; empty: none."""
         return next((one.key for one in self.requirements if one.operator == SAME), "")
 
     @property
@@ -58,7 +58,7 @@ class NeedProfile(msgspec.Struct, frozen=True):
         return self.spread[0] if self.spread and not self.same_key else None
 
     def fingerprint(self) -> str:
-        """Text that is equal for equal profiles only, and the same text each time."""
+        """A canonical text, equal only for equal profiles."""
         requirements = ";".join(one.text() for one in self.requirements)
         spreads = ";".join(one.text() for one in self.spread)
         return sys.intern(
@@ -69,7 +69,7 @@ class NeedProfile(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def _is_fingerprint(text: str) -> bool:
-    """Whether a text could be one; machines by the thousand have the same."""
+    """Whether a text is a valid fingerprint; cached, since thousands of machines share one."""
     parts = text.split("|", 3)
     if len(parts) < 4:
         return False
@@ -80,14 +80,14 @@ def _is_fingerprint(text: str) -> bool:
 
 
 class NeedKey(msgspec.Struct, frozen=True, order=True, gc=False):
-    """Whose need it is. A machine carries it, so that a restart knows what each one was for."""
+    """The identity of a need. Machines carry it, so that a restart knows what each is for."""
 
     cluster: str
     fingerprint: str
     group: str = ""
 
     def fault(self) -> str:
-        """What is wrong with a key that was stored elsewhere, as a sentence."""
+        """The fault in a key that was stored elsewhere, as a sentence; empty: none."""
         if _is_fingerprint(self.fingerprint):
             return ""
         return f"{self.fingerprint!r} is not the fingerprint of a need"
@@ -102,7 +102,7 @@ class NeedKey(msgspec.Struct, frozen=True, order=True, gc=False):
         return self._number(1, "ipb=")
 
     def _number(self, place: int, name: str) -> int:
-        """A machine outlives the need that it was for, and its key still says how dear it was."""
+        """A number from the fingerprint, which a machine keeps when its need is gone."""
         return int(self.fingerprint.split("|", 3)[place].removeprefix(name))
 
 
@@ -112,24 +112,24 @@ class Need(msgspec.Struct, frozen=True):
     cluster: str
     profile: NeedProfile
     aggregate: Resources
-    """What all machines together must offer."""
+    """The total that all machines together must offer."""
     min_unit: Resources
-    """What every single one of them must offer: the largest unit."""
+    """The largest unit, which every machine must be able to host."""
     group: str = ""
-    """The gang that it belongs to; gangs are never merged with each other."""
+    """The gang that it belongs to; different gangs are never merged."""
     arrival_s: float = 0.0
     units: UnitSizes = ()
-    """Its units; empty where they follow from the sum and the largest one."""
+    """Its units; empty if they follow from `aggregate` and `min_unit`."""
 
     def key(self) -> NeedKey:
         return NeedKey(self.cluster, self.profile.fingerprint(), self.group)
 
     def sizes(self) -> UnitSizes:
-        """Its units by size, the largest first; each must fit on one machine as a whole."""
+        """Its units by size, largest first; each must fit on one machine as a whole."""
         return self.units or cut(self.aggregate, self.min_unit)
 
     def order(self) -> tuple[int, float, NeedKey]:
-        """The order of service: the higher priority, then the earlier arrival, then the key."""
+        """The order of service: by higher priority, then earlier arrival, then key."""
         return (-self.profile.priority, self.arrival_s, self.key())
 
 
@@ -141,7 +141,7 @@ def profile(
     interruption_bucket: int = 0,
     reclamation_bucket: int = 0,
 ) -> NeedProfile:
-    """A checked profile, with all that has no order of its own put in order."""
+    """Builds a checked profile, with unordered parts sorted."""
     for name, bucket in (
         ("interruption", interruption_bucket),
         ("reclamation", reclamation_bucket),
@@ -168,7 +168,7 @@ def need(
     group: str = "",
     arrival_s: float = 0.0,
 ) -> Need:
-    """A checked need."""
+    """Builds a checked need."""
     where = f"need of cluster {cluster!r}"
     if not cluster:
         raise InputError("a need has no cluster", hint="name the cluster that asks")
@@ -202,9 +202,9 @@ def need(
 
 
 def cut(aggregate: Resources, unit: Resources) -> UnitSizes:
-    """An amount as units of at most a size: as many whole ones as there are, then what is left.
+    """Cuts an amount into units of at most a size: whole ones first, then the remainder.
 
-    Resources that are in other proportions than in a unit run out one after the other.
+    Resources in other proportions than those of a unit run out one after the other.
     """
     whole = [amount // size for (_, amount), (_, size) in zip(aggregate, unit, strict=True)]
     rest = [amount % size for (_, amount), (_, size) in zip(aggregate, unit, strict=True)]
@@ -223,7 +223,7 @@ def cut(aggregate: Resources, unit: Resources) -> UnitSizes:
 
 
 def merge(needs: Iterable[Need]) -> dict[NeedKey, Need]:
-    """One row per key: amounts are summed, the unit is the largest, the arrival the earliest."""
+    """Merges needs by key: sum of amounts, largest unit, earliest arrival."""
     groups: dict[NeedKey, list[Need]] = {}
     for one in needs:
         groups.setdefault(one.key(), []).append(one)
@@ -260,7 +260,7 @@ def _joined(needs: list[Need]) -> Need:
 
 
 def _in_order(counts: Mapping[Resources, int], names: list[str]) -> UnitSizes:
-    """Units, the largest first; of too many sizes, neighbours are rounded up to be one."""
+    """Sorts units, largest first; with too many sizes, the smallest are rounded up and merged."""
     names.sort()
     found: dict[Resources, int] = {}
     for size, count in counts.items():
@@ -277,19 +277,19 @@ def _in_order(counts: Mapping[Resources, int], names: list[str]) -> UnitSizes:
 
 
 # Gangs that fit on one machine. A hundred gangs of two small pods, each with a Same of its own,
-# would take a hundred machines. Where the whole of a gang fits on one machine its Same holds by
-# itself, so it is asked for as one unit, and those that are alike are merged.
+# would take a hundred machines. If a whole gang fits on one machine, its Same is met
+# automatically, so it is requested as one unit, and equal ones are merged.
 
 Places = dict[tuple[NeedProfile, Resources], bool]
-"""Whether an amount fits on one machine, for all that ask for it in the same way."""
+"""Whether an amount fits on one machine, by profile and amount."""
 
 
 def fold(
     needs: Iterable[Need], shapes: Sequence[MachineShape], known: Places | None = None
 ) -> list[Need]:
-    """The needs, with each gang that fits on one machine of these shapes as a plain unit.
+    """Replaces each gang that fits on one machine of these shapes by a plain unit.
 
-    `known` remembers what was found for the same shapes, from one roll-up to the next.
+    `known` caches the results for the same shapes between roll-ups.
     """
     if known is None:
         known = {}
@@ -297,7 +297,7 @@ def fold(
 
 
 def _fits_on_one(one: Need, shapes: Sequence[MachineShape], known: Places) -> bool:
-    """Whether some machine that matches could host all of it; looked up once for all alike."""
+    """Whether some matching machine could host all of it; cached by profile and amount."""
     if not one.profile.same_key:
         return False
     key = (one.profile, one.aggregate)
@@ -316,7 +316,7 @@ def _hosts(shape: MachineShape, one: Need) -> bool:
 
 
 def _folded(one: Need) -> Need:
-    """The same need without its Same; what that asked of each machine is still asked."""
+    """The same need without its Same, whose requirement on each machine is kept."""
     first = next(each for each in one.profile.requirements if each.operator == SAME)
     wish = MachineRequirement(first.key, IN if first.values else EXISTS, first.values)
     others = [each for each in one.profile.requirements if each is not first]

@@ -1,4 +1,4 @@
-"""What is asked of providers and clusters, the tokens that fence it, and the limits on how much."""
+"""Orders to providers and clusters, the tokens that fence them, and limits on their rate."""
 
 from typing import Final
 
@@ -14,43 +14,43 @@ DRAIN: Final = "drain"
 DELETE: Final = "delete"
 TAG: Final = "tag"
 OPERATIONS: Final = (CREATE, FETCH, CONFIGURE, DRAIN, DELETE, TAG)
-"""Make a host; ask the cluster for what a machine needs to join it; join it; empty and leave it;
-give the host back; note whose the machine is, which changes nothing else."""
+"""Create a host; ask the cluster for what a machine needs to join it; join it; empty and leave it;
+delete the host; record the machine's holder, which changes nothing else."""
 
 
 class Token(msgspec.Struct, frozen=True, order=True, gc=False):
-    """Which of two orders for a machine is the newer one."""
+    """The position of an order among those for its machine; the newer one is larger."""
 
     epoch: int
-    """How often the shard was started."""
+    """The number of starts of the shard."""
     sequence: int
 
 
 class MachineOrder(msgspec.Struct, frozen=True, gc=False):
-    """One thing that a provider or a cluster is asked to do, and by when."""
+    """One operation that a provider or a cluster is asked for, and its deadline."""
 
     operation: str
     machine: str
     token: Token
     cluster: str = ""
     need: NeedKey | None = None
-    """Stored beside the machine and told with it, so that a restart knows whose it is."""
+    """Stored with the machine and listed with it, so that a restart knows its holder."""
     grace_s: float = 0.0
     deadline_s: float = 0.0
 
 
 class Fence:
-    """What a provider keeps, so that an order that was overtaken does no harm.
+    """A provider's record of the newest orders, so that an order that was overtaken does no harm.
 
-    The mark is kept for each shard and machine. One mark for a whole shard would refuse orders
-    that merely overtook each other on their way.
+    A mark is kept per shard and machine. One mark for a whole shard would refuse orders that merely
+    overtook each other on the way.
     """
 
     def __init__(self) -> None:
         self._marks: Final[dict[tuple[str, str], Token]] = {}
 
     def admits(self, shard: str, machine: str, token: Token) -> bool:
-        """Whether an order is newer than all before it; if so, it is the new mark."""
+        """Whether an order is newer than all before it; if so, it becomes the new mark."""
         mark = self._marks.get((shard, machine))
         if mark is not None and token <= mark:
             return False
@@ -59,33 +59,32 @@ class Fence:
 
 
 class ExecutionLimits(msgspec.Struct, frozen=True):
-    """How much may be done at once."""
+    """Limits on actions."""
 
     actions_per_cycle: int = 1000
-    """How many actions may begin between two cycles; the rest waits, remembered. 0: all of them."""
+    """Maximum actions begun per cycle; the rest stays queued. 0: no limit."""
     concurrency: int = 256
-    """How many may be under way at once."""
+    """Maximum actions under way at once."""
     timeout_s: float = 30.0
-    """How long an order may take before it is asked again, or undone where nothing was asked yet.
+    """How long an order may take before it is repeated, or undone if no provider was asked yet.
 
-    A drain has the grace of its cluster on top.
+    For a drain, the cluster's grace period is added.
     """
     create_timeout_s: float = 600.0
-    """As above, for making a host: clouds take minutes."""
+    """The same for creating a host: clouds take minutes."""
     attempts: int = 3
-    """How often an order is asked before its machine is given up."""
+    """How often an order is sent before its machine is given up."""
     backoff_s: float = 30.0
     """How long no machine of an instance type, zone and capacity type is created after its provider
-    had no capacity for one; twice as long after each further time, until one was created."""
+    had no capacity; doubled each further time, until one was created."""
     longest_backoff_s: float = 600.0
     missing_share: float = 0.3
-    """The share of its machines that a whole list may lack and still be believed at once; 1 is any
-    list."""
+    """The share of machines that may be missing from a list accepted at once; 1: any share."""
     reclaim_share: float = 0.05
-    """Of the machines of a cluster, how many may be reclaimed between two cycles; at least one."""
+    """The share of a cluster's machines that may be reclaimed per cycle; at least one machine."""
 
     def check(self) -> "ExecutionLimits":
-        """Itself, when every limit makes sense."""
+        """Returns itself if every limit is valid."""
         if self.actions_per_cycle < 0:
             raise InputError(
                 f"actions_per_cycle is {self.actions_per_cycle}",

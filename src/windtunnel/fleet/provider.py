@@ -1,26 +1,27 @@
-"""What a provider of machines must be able to do: three methods and their promises, no I/O.
+"""The interface of a provider of machines: three methods and their guarantees, no I/O.
 
-A provider is the only store of machines that outlives a shard: whose a machine is by its order
-(cluster, need) is kept beside the machine, told with every record, and dropped when the machine is
-idle again. A shard that starts again learns all it must know from the list.
+A provider is the only store of machines that outlives a shard: the holder of a machine (cluster,
+need) is stored with the machine by its order, listed with every record, and dropped when the
+machine is idle again. A shard that restarts learns all it must know from the list.
 
-An order (`orders.Order`) is one of these; each machine has at most one under way:
+An order (`orders.MachineOrder`) is one of these; each machine has at most one under way:
 
-    create      Speculative -> Creating -> Idle             makes a host
+    create      Speculative -> Creating -> Idle             creates a host
     configure   Idle -> Configuring -> Configured           joins a cluster
     drain       Configured -> Draining -> Idle              empties it within `grace_s`, and leaves
-    delete      Idle -> Deleting -> Speculative             gives the host back
-    tag         the state stays                             notes whose the machine is; not answered
+    delete      Idle -> Deleting -> Speculative             deletes the host
+    tag         the state stays                             records the holder; not answered
 
-Promises of a provider:
-- An order that is not newer than the last one of the same shard for the same machine is ignored
-  (`orders.Fence`), and so is one of an earlier start of the shard than the newest that has listed.
-- To ask again for what is under way or done begins nothing; the answer goes to the newer token.
-- An answer comes back once the machine has arrived, or says why it did not. Only an error that is
-  PERMANENT is never asked again. After one of CAPACITY the machine is speculative again. After one
-  that is PASSING, or no answer at all, the order is asked again at its deadline.
-- A record that changed is listed after the cursor from before the change; a machine that is gone is
-  a tombstone there. A cursor that is too old for that is said to be expired, never half served.
+Guarantees of a provider:
+- An order is ignored unless it is newer than the last one of the same shard for the same machine
+  (`orders.Fence`), and also if it is of an earlier epoch than the newest in which the shard listed.
+- Repeating an order that is under way or done begins nothing; the answer goes to the newer token.
+- An answer is sent once the machine has reached its state, or says why it did not. Only after a
+  PERMANENT error is the order never repeated. After a CAPACITY error the machine is speculative
+  again. After a PASSING error, or without an answer, the order is repeated at its deadline.
+- A changed record is listed after any cursor from before the change; a machine that is gone is
+  listed as a tombstone. A cursor that is too old for that is reported as expired, never answered in
+  part.
 """
 
 from typing import Final, Protocol
@@ -42,12 +43,12 @@ from windtunnel.fleet.states import (
 FROM_THE_START: Final = 0
 """The cursor before the first page."""
 PAGE: Final = 50_000
-"""How many changes a page has at most, by default."""
+"""Default maximum of changes per page."""
 TOMBSTONES_KEPT: Final = 100_000
 
 
 class OperationStates(msgspec.Struct, frozen=True):
-    """The states that an operation leads through."""
+    """The states that an operation passes through."""
 
     start: int
     under_way: int
@@ -65,40 +66,40 @@ STEPS: Final = {
 PASSING: Final = "passing"
 CAPACITY: Final = "capacity"
 PERMANENT: Final = "permanent"
-"""Why an order was not carried out: something that may be over when it is asked again; no capacity
-for the type, zone and capacity type of the machine; something that asking again does not change."""
+"""Causes of a failed order: something that may have passed by the next attempt; no capacity for the
+type, zone and capacity type of the machine; something that another attempt does not change."""
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """What became of an order."""
+    """The outcome of an order."""
 
     machine: str
     token: Token
-    """Of the order, so that an answer that was overtaken is known as such."""
+    """The token of the order, which identifies an answer that was overtaken."""
     error: str = ""
-    """Why it was not carried out, in words; empty when it was."""
+    """Why it failed; empty: it did not."""
     cause: str = PASSING
     """The kind of the error."""
     host: str = ""
-    """The new host, where one was made."""
+    """The new host, if one was created."""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some of what changed after a cursor, the oldest change first."""
+    """Some of the changes after a cursor, oldest first."""
 
     records: list[Machine]
     tombstones: list[str]
     cursor: int
-    """Where the next page begins. Only its provider knows what it means."""
+    """Where the next page begins; opaque to all but its provider."""
     more: bool = False
     expired: bool = False
-    """The cursor was too old to know all that has gone: list again from the start."""
+    """The cursor was too old to know all removals: list again from the start."""
     unreachable: bool = False
-    """The provider did not answer: an empty page does not mean that machines are gone."""
+    """The provider did not answer, so an empty page does not mean that machines are gone."""
 
 
 class ChangeLog:
-    """The records of a provider, and which of them changed after a cursor."""
+    """The records of a provider, with the revision of each change."""
 
     def __init__(self) -> None:
         self.records: Final[dict[str, Machine]] = {}
@@ -106,10 +107,10 @@ class ChangeLog:
         self._gone: Final[dict[str, int]] = {}  # the same for tombstones
         self._forgotten = FROM_THE_START  # the newest tombstone that is no longer kept
         self.revision = FROM_THE_START
-        """Of the last change; the cursor of a list that has it."""
+        """The revision of the last change, which is the cursor of a list that includes it."""
 
     def put(self, record: Machine) -> None:
-        """A machine is new, or has changed."""
+        """Records a new or changed machine."""
         self.records[record.id] = record
         self._gone.pop(record.id, None)
         self._changed.pop(record.id, None)
@@ -117,7 +118,7 @@ class ChangeLog:
         self._changed[record.id] = self.revision
 
     def remove(self, machine: str) -> None:
-        """A machine is gone; only a tombstone tells of it."""
+        """Removes a machine, of which only a tombstone remains."""
         del self.records[machine]
         del self._changed[machine]
         self.revision += 1
@@ -127,7 +128,7 @@ class ChangeLog:
             self._forgotten = self._gone.pop(oldest)
 
     def since(self, cursor: int, most: int = PAGE) -> Page:
-        """What changed after a cursor."""
+        """The changes after a cursor."""
         if FROM_THE_START < cursor < self._forgotten:
             return Page([], [], cursor, expired=True)
         changes = [(at, name) for name, at in _after(self._changed, cursor)]
@@ -144,7 +145,7 @@ class ChangeLog:
 
 
 def _after(revisions: dict[str, int], cursor: int) -> list[tuple[str, int]]:
-    """What has a revision above the cursor; costs what is found, since the newest are last."""
+    """The entries above a revision; cost is proportional to the result (the newest are last)."""
     found = []
     for name in reversed(revisions):
         at = revisions[name]
@@ -161,7 +162,7 @@ class Provider(Protocol):
         """Takes an order and returns at once."""
 
     def get(self, machine: str) -> Machine | None:
-        """One machine as it is, or nothing where there is none."""
+        """The current record of a machine; None if there is none."""
 
     def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
-        """What changed after a cursor. Orders of earlier epochs of the shard are void from now."""
+        """The changes after a cursor. Orders of earlier epochs of the shard become void."""

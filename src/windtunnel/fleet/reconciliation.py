@@ -1,4 +1,4 @@
-"""What providers list, folded into the inventory; what cannot be is rejected, counted and kept."""
+"""Folds the lists of providers into the inventory; rejects, counts and keeps impossible records."""
 
 import math
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from windtunnel.fleet.states import (
 )
 
 MOST_KEPT: Final = 1000
-"""How many rejected records are kept for inspection; the oldest go first."""
+"""Number of rejected records kept for inspection; the oldest are dropped first."""
 
 IMPOSSIBLE: Final = "impossible_record"
 ILLEGAL: Final = "illegal_transition"
@@ -31,7 +31,7 @@ RESHAPED: Final = "another_shape"
 
 
 class Reconciler:
-    """Brings the inventory to what a provider says, as far as that can be."""
+    """Updates the inventory to a provider's list, as far as its records are possible."""
 
     def __init__(
         self, inventory: Inventory, executor: Executor, instruments: Instruments | None = None
@@ -41,18 +41,18 @@ class Reconciler:
         self._instruments: Final = instruments or Instruments()
         self._folds = 0
         self._listed = 0  # how many machines were on the last list
-        self._strange: dict[str, None] = {}  # those on it that are not known: no record could be
+        self._strange: dict[str, None] = {}  # unknown ones on it, whose records were rejected
         self.rejected: Final[dict[str, tuple[Machine, str]]] = {}
-        """By machine: the last record that could not be, and why."""
+        """By machine: the last impossible record, and why."""
         self.doubtful: Final[dict[str, None]] = {}
-        """Machines of which no record has been believed since one that could not be."""
+        """Machines without an accepted record since an impossible one."""
 
     def fold(
         self, records: list[Machine], now_s: float, *, complete: bool = False
     ) -> list[Machine]:
-        """Takes a list of records; where it is `complete`, machines that are not on it are gone.
+        """Takes a list of records; if it is `complete`, machines that are not on it are gone.
 
-        Gives the records of machines that were not known before.
+        Returns the records of machines that were not known before.
         """
         entries = self._inventory.entries
         fresh: list[Machine] = []
@@ -93,7 +93,7 @@ class Reconciler:
         return found
 
     def forget(self, tombstones: Iterable[str]) -> None:
-        """Takes the ids of machines that a provider no longer has."""
+        """Removes machines that a provider no longer has, by id."""
         for name in tombstones:
             self._gone(name)
 
@@ -107,7 +107,7 @@ class Reconciler:
         if fault:
             self._reject(record, IMPOSSIBLE, fault)
         elif entry is None:
-            # What is planned is ours to know: a machine that others plan for would never be free.
+            # Plans are ours alone: a machine planned elsewhere would never be free.
             self._inventory.insert(msgspec.structs.replace(record, planned=NOTHING))
         elif entry.stock.shape != record.shape:
             self._reject(record, RESHAPED, "a machine keeps its shape for life")
@@ -116,7 +116,7 @@ class Reconciler:
         elif record.state == FAILED and is_legal(int(entry.state), FAILED):
             self._executor.lost(record.id, record.error, now_s)
         elif self._executor.is_running(record.id):
-            return  # what we began is answered by its own completion
+            return  # our own action is answered by its completion
         elif entry.state == FAILED and not self._has_recovered(entry, record):
             return
         elif not is_legal(int(entry.state), record.state):
@@ -129,8 +129,8 @@ class Reconciler:
     def _has_recovered(self, entry: MachineEntry, record: Machine) -> bool:
         """Whether a machine that failed can be used again.
 
-        Its provider lists it so: after an error that was said to be permanent, since a later time,
-        or otherwise than it listed it after the error.
+        Its provider must list it as usable; after a permanent error, with a later time, or
+        differently from its first record after the error.
         """
         permanent = self._executor.permanent
         if record.id in permanent:
@@ -142,7 +142,8 @@ class Reconciler:
         return record.state in (SPECULATIVE, IDLE, CONFIGURED)
 
     def _fold_same_state(self, entry: MachineEntry, record: Machine) -> None:
-        """A machine leaves a cluster by being drained, and not by being listed for another."""
+        """Takes a record without a change of state. A machine leaves a cluster only by being
+        drained, not by being listed for another."""
         if record.id in self._executor.permanent:
             self._executor.permanent[record.id] = record  # its provider knows that it failed
         row = entry.row
@@ -172,7 +173,7 @@ class Reconciler:
 
 
 def _is_known(entry: MachineEntry, record: Machine) -> bool:
-    """Whether a record says nothing new of a machine: of most it does, and a list is long."""
+    """Whether a record has no news about a machine, as is true of most in a long list."""
     if record.state != entry.state or record.state == FAILED or record.host != entry.host:
         return False
     row = entry.row

@@ -1,4 +1,4 @@
-"""What a need asks of machines: one by one (In, Exists, ...), and of all of them together."""
+"""Requirements of a need on its machines: on each one (In, Exists, ...), and on all together."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -13,7 +13,7 @@ EXISTS: Final = "Exists"
 DOES_NOT_EXIST: Final = "DoesNotExist"
 SAME: Final = "Same"
 OPERATORS: Final = (IN, NOT_IN, EXISTS, DOES_NOT_EXIST, SAME)
-"""Same asks of one machine that it has the key (with one of the values, where some are given), and
+"""Same requires of each machine that it has the key (with one of the values, if any are given), and
 of all machines of a need that they share one value."""
 
 _LISTS: Final = (IN, NOT_IN)
@@ -31,7 +31,7 @@ class MachineRequirement(msgspec.Struct, frozen=True, order=True):
         return f"{self.key}:{self.operator}:{','.join(self.values)}"
 
     def accepts(self, attributes: Mapping[str, str]) -> bool:
-        """Whether a machine with these attributes will do."""
+        """Whether a machine with these attributes qualifies."""
         value = attributes.get(self.key)
         if self.operator == IN:
             return value is not None and value in self.values
@@ -45,7 +45,7 @@ class MachineRequirement(msgspec.Struct, frozen=True, order=True):
 
 
 class MachineSpread(msgspec.Struct, frozen=True, order=True):
-    """Machines by value of a key: no value may have more than `max_skew` more than another."""
+    """A spread: machine counts by value of a key may differ by at most `max_skew`."""
 
     key: str
     max_skew: int = 1
@@ -55,7 +55,7 @@ class MachineSpread(msgspec.Struct, frozen=True, order=True):
 
 
 def requirement(key: str, operator: str, values: Iterable[str] = ()) -> MachineRequirement:
-    """A checked requirement, its values in order and without repetition."""
+    """Builds a checked requirement, with sorted and unique values."""
     where = f"requirement on {key!r}"
     if operator not in OPERATORS:
         raise InputError(
@@ -75,7 +75,7 @@ def requirement(key: str, operator: str, values: Iterable[str] = ()) -> MachineR
 
 
 def spread(key: str, max_skew: int = 1) -> MachineSpread:
-    """A checked spread."""
+    """Builds a checked spread."""
     _check_name(key, f"spread over {key!r}")
     if max_skew < 1:
         raise InputError(
@@ -85,7 +85,7 @@ def spread(key: str, max_skew: int = 1) -> MachineSpread:
 
 
 def _check_name(name: str, where: str) -> None:
-    """Fingerprints are made of names; a name with their punctuation could pass for two."""
+    """Checks a name for the punctuation of fingerprints, which could make two names out of one."""
     if not name or any(mark in name for mark in "|;:,"):
         raise InputError(
             f"{name!r} is not a name", where=where, allowed="names without | ; : , and not empty"

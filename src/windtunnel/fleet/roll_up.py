@@ -1,4 +1,4 @@
-"""The needs of one cluster as its shard knows them: what changed is sent, or all where it must."""
+"""The needs of a cluster as its shard knows them: sends changes, or everything if necessary."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from windtunnel.fleet.shard import Shard
 
 
 class RollUp:
-    """What a cluster has sent to a shard."""
+    """The needs that a cluster has sent to a shard."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster: Final = cluster
@@ -16,7 +16,7 @@ class RollUp:
         self._resend = True
 
     def send(self, shard: Shard, demand: Demand) -> None:
-        """Sends the shard what changed of the demand since the last time."""
+        """Sends the shard the changes of the demand since the last call."""
         needs = self._needs
         withdrawn = [needs.pop(row) for row in demand.dropped if row in needs]
         fresh = {name: row.need(self._cluster) for name, row in demand.added.items()}
@@ -32,5 +32,5 @@ class RollUp:
             self._resend = not shard.revise(self._cluster, fresh.values(), gone)
 
     def resend(self) -> None:
-        """The shard starts anew: it must be sent everything."""
+        """Sends everything next time, since the shard has restarted."""
         self._resend = True

@@ -1,4 +1,4 @@
-"""The section `fleet:`: pools of machines, what they cost, and how often the fleet decides."""
+"""The section `fleet:`: pools of machines, their prices, and how often the fleet decides."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
@@ -17,16 +17,16 @@ MOST_MACHINES = 100_000
 MOST_KINDS = 1_000
 MOST_ON_ONE = 1_024
 OWN_TAINTS = {"windtunnel.dev/": "Windtunnel", "node.kubernetes.io/": "Kubernetes"}
-"""Owners of taints by the start of their keys."""
+"""Owners of taints, by prefix of their keys."""
 PODS = 110.0
-"""On one node, as kubelets limit them."""
+"""Pods per node, the limit of kubelets."""
 
 Machines = Annotated[int, Whole(0, MOST_MACHINES)]
 Label = Annotated[str, Text("the key or the value of a label")]
 
 
 class MachineCounts(Section):
-    """How many machines there are."""
+    """The number of machines."""
 
     min: Machines = Field(default=0, description="Kept, and paid for, even when not needed.")
     initial: Machines | None = Field(
@@ -46,7 +46,7 @@ class MachineCounts(Section):
 
 
 class ProvisioningTime(Section):
-    """How long it takes to get a machine: lognormal, drawn for each."""
+    """The time to get a machine: lognormal, drawn for each."""
 
     mean_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
         default=120.0, description="Mean."
@@ -83,8 +83,8 @@ class FleetPool(Section):
     )
     capacity: Literal["on-demand", "spot", "reserved", "bare-metal"] = Field(
         default="on-demand",
-        description="Idle machines are given back after 10m (`on-demand`), 1m (`spot`) or never "
-        "(`reserved`, `bare-metal`).",
+        description="Idle machines are deleted after 10m (`on-demand`), 1m (`spot`) or "
+        "never (`reserved`, `bare-metal`).",
     )
     interruption: Annotated[float, Number(0, 1)] = Field(
         default=0.0,
@@ -124,7 +124,7 @@ class FleetPool(Section):
                 yield where.fault(("taints", index), what, "taints with a key of your own")
 
     def capacity_for_pods(self) -> dict[str, float]:
-        """What pods can have of one machine."""
+        """The capacity of one machine for pods."""
         return {
             GPU: float(self.accelerators),
             CPU: self.cpu,
@@ -155,7 +155,7 @@ class FleetPool(Section):
 
 
 class FleetSettings(Section):
-    """Machines: which there are, what they cost, and how often the fleet decides."""
+    """The machines of the fleet, their prices, and how often the fleet decides."""
 
     pools: list[FleetPool] = Field(
         min_length=1, max_length=MOST_KINDS, description="Kinds of machines."

@@ -1,4 +1,4 @@
-"""What a machine is like: type, zone, resources, labels, price. Equal ones are interchangeable."""
+"""Machine shapes: type, zone, resources, labels, price. Equal shapes are interchangeable."""
 
 import math
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ CAPACITY_TYPES: Final = ("bare-metal", "reserved", "on-demand", "spot")
 """The name of each capacity type, by its number."""
 
 IDLE_HOLD_S: Final = (math.inf, math.inf, 600.0, 60.0)
-"""By capacity type: how long an idle machine is held before it is given back.
+"""By capacity type: how long an idle machine is kept before it is deleted.
 
-Metal and reservations are paid for in any case, so they stay.
+Bare metal and reservations are paid for in any case, so they stay.
 """
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
@@ -26,12 +26,12 @@ ZONE: Final = "topology.kubernetes.io/zone"
 RACK: Final = "topology.windtunnel/rack"
 
 Resources = tuple[tuple[str, int], ...]
-"""Names with whole amounts in their smallest unit (millicores, MiB, GPUs), sorted by name."""
+"""Names with whole amounts, such as millicores, bytes or GPUs, sorted by name."""
 Labels = tuple[tuple[str, str], ...]
 
 
 class MachineShape(msgspec.Struct, frozen=True):
-    """What machines have in common that can stand in for each other."""
+    """The common properties of interchangeable machines."""
 
     instance_type: str
     zone: str
@@ -40,14 +40,14 @@ class MachineShape(msgspec.Struct, frozen=True):
     labels: Labels = ()
     price_per_hour: float = 0.0
     interruption_probability: float = 0.0
-    """That the provider takes the machine away, as the provider says."""
+    """The probability that the provider takes the machine away, as stated by the provider."""
 
     def attributes(self) -> dict[str, str]:
-        """What requirements are asked of: labels, with type and zone by their well-known keys."""
+        """The attributes for requirements: labels, and type and zone by their well-known keys."""
         return {**dict(self.labels), INSTANCE_TYPE: self.instance_type, ZONE: self.zone}
 
     def key(self) -> str:
-        """Text that is equal for equal shapes only; it orders shapes of the same cost."""
+        """A text that is equal only for equal shapes; it orders shapes of the same cost."""
         return (
             f"{self.instance_type}|{self.zone}|{self.capacity_type}|{_pairs(self.labels)}"
             f"|{_pairs(self.resources)}|{self.price_per_hour!r}|{self.interruption_probability!r}"
@@ -68,7 +68,7 @@ def shape(
     price_per_hour: float = 0.0,
     interruption_probability: float = 0.0,
 ) -> MachineShape:
-    """A checked shape, with its resources and labels in order."""
+    """Builds a checked shape, with sorted resources and labels."""
     made = MachineShape(
         instance_type,
         zone,
@@ -85,7 +85,7 @@ def shape(
 
 
 def fault_of_shape(shape: MachineShape) -> str:
-    """What is wrong with a shape, as a sentence; empty when nothing is."""
+    """The fault in a shape, as a sentence; empty: none."""
     price, probability = shape.price_per_hour, shape.interruption_probability
     if not 0.0 <= price < math.inf:
         return f"the price per hour is {price}; allowed: a number of 0 or more"
@@ -95,7 +95,7 @@ def fault_of_shape(shape: MachineShape) -> str:
         return f"the capacity type is {shape.capacity_type}; allowed: 0 to 3"
     last = ""
     for name, amount in shape.resources:
-        if name <= last:  # equal shapes must be equal
+        if name <= last:  # equal shapes must compare equal
             return f"resource {name!r} is there twice, or not in the order of names"
         last = name
         if not isinstance(amount, int) or amount < 0:

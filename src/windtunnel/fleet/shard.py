@@ -1,8 +1,8 @@
-"""One shard: the planner, its execution and what its provider lists, as one controller without I/O.
+"""One shard: planner, execution and the lists of its provider, as one controller without I/O.
 
-It takes pages, answers and roll-ups, and returns orders. All that it must not lose is with
-its provider: a shard that starts again lists from the start, under its next epoch, and goes on.
-What was under way is still under way there, so it is counted on and not asked for a second time.
+It takes pages, answers and roll-ups, and returns orders. All its lasting state is with its
+provider: a shard that restarts lists from the start, under its next epoch, and continues.
+Operations under way continue at the provider, so they are counted on and not ordered a second time.
 """
 
 import heapq
@@ -38,24 +38,24 @@ from windtunnel.fleet.states import CONFIGURING, CREATING, DELETING, DRAINING, F
 
 QUARANTINE_MACHINES: Final = 10
 QUARANTINE_LISTS: Final = 3
-"""With ten machines or more, a whole list that lacks a large share of them (`missing_share` of the
-limits) is not believed until it was listed so three times."""
+"""With ten machines or more, a complete list without a large share of them (`missing_share` of the
+limits) is rejected until it was received three times."""
 
 TRANSITIONAL: Final = (CREATING, CONFIGURING, DRAINING, DELETING)
-"""States in which something is under way."""
+"""States in which an operation is under way."""
 
 
 class Territory:
-    """Which machines are a shard's: those of its domains, and those that it was given."""
+    """The machines of a shard: those of its domains, and those that it was given."""
 
     def __init__(self, domains: Iterable[str] | None = None, key: str = ZONE) -> None:
         self._key: Final = key
         self.domains: Final = None if domains is None else sorted(domains)
-        """Values of the key; nothing for a shard that has everything."""
+        """Values of the key; None for a shard that has everything."""
         self.given: Final[dict[str, None]] = {}
         """Machines of other domains that are ours."""
         self.left: Final[dict[str, None]] = {}
-        """Machines of our domains that are another's."""
+        """Machines of our domains that belong to another shard."""
 
     def has(self, machine: Machine) -> bool:
         if machine.id in self.left:
@@ -65,20 +65,20 @@ class Territory:
         return machine.shape.attributes().get(self._key, "") in self.domains
 
     def among(self, records: list[Machine]) -> list[Machine]:
-        """Those of some machines that are the shard's."""
+        """The machines, out of these, that belong to the shard."""
         if self.domains is None and not self.left:
             return records
         return [record for record in records if self.has(record)]
 
     def take(self, machine: str) -> None:
-        """A machine is ours now."""
+        """Adds a machine to the territory."""
         if machine in self.left:
             del self.left[machine]
         else:
             self.given[machine] = None
 
     def leave(self, machine: str) -> None:
-        """A machine is ours no more."""
+        """Removes a machine from the territory."""
         if machine in self.given:
             del self.given[machine]
         else:
@@ -86,7 +86,7 @@ class Territory:
 
 
 class Shard:
-    """Decides about the machines of its territory, and follows what it decided to its end."""
+    """Decides about the machines of its territory, and follows its decisions to their end."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Shard:
     ) -> None:
         self.name: Final = name
         self.epoch: Final = epoch
-        """How often the shard was started; issued with its lease."""
+        """The number of starts of the shard, issued with its lease."""
         self.limits: Final = limits or ExecutionLimits()
         self.instruments: Final = instruments or Instruments()
         self.territory: Final = territory or Territory()
@@ -115,20 +115,20 @@ class Shard:
             Consolidator(self.planner, consolidation) if consolidation else None
         )
         self.cursor = FROM_THE_START
-        self._first: list[Machine] = []  # of a list from the start, until its last page is there
+        self._first: list[Machine] = []  # records of a list from the start, until its last page
         self._from_start = True
-        self._short_lists = 0  # in a row, that lacked a large share of its machines
+        self._short_lists = 0  # consecutive lists without a large share of its machines
         self._early: Final[dict[str, list[Need]]] = {}
         self.is_ready = False
-        """Whether it has seen a whole list: before that it must not decide anything."""
+        """Whether it has seen a complete list; before that it must not decide anything."""
         self._orphans: Final[list[tuple[float, str]]] = []
         self.reasked: Final[dict[Token, None]] = {}
-        """Orders that were asked again at their deadline."""
+        """Orders that were repeated at their deadline."""
 
     # Inputs.
 
     def fold(self, page: Page, now_s: float) -> bool:
-        """Takes a page of what its provider lists. True when another page must be asked for."""
+        """Takes a page of its provider's list. True if another page must be requested."""
         self.executor.unreachable = page.unreachable
         if page.unreachable:
             return False
@@ -162,10 +162,10 @@ class Shard:
             self._begin_to_decide()
 
     def _believes(self, missing: list[str]) -> bool:
-        """Whether machines that a whole list lacks are gone.
+        """Whether machines missing from a complete list are gone.
 
         A list that suddenly lacks a large share of them is more often a fault than a loss: it is
-        asked for again, and believed when it says so for the third time.
+        requested again, and accepted the third time.
         """
         entries = self.planner.inventory.entries
         lost = sum(name in entries and _has_host(entries[name]) for name in missing)
@@ -186,10 +186,10 @@ class Shard:
         self._early.clear()
 
     def want(self, cluster: str, needs: Iterable[Need]) -> bool:
-        """Takes the roll-up of a cluster. False while it is not believed.
+        """Takes the roll-up of a cluster. False while it is quarantined.
 
-        What comes before the first whole list is kept until then: whether a gang fits on one
-        machine is asked of machines that are known.
+        A roll-up before the first complete list is kept until then: whether a gang fits on one
+        machine depends on the known machines.
         """
         if not self.is_ready:
             early = list(needs)
@@ -202,13 +202,13 @@ class Shard:
         return believed
 
     def folds_as_before(self) -> bool:
-        """Whether gangs that fitted on one machine still do, and no others: else send all again."""
+        """Whether the same gangs as before fit on one machine; if not, send everything again."""
         return self.planner.needs.folds_as_before()
 
     def revise(self, cluster: str, asked: Iterable[Need], withdrawn: Iterable[NeedKey]) -> bool:
-        """Takes what changed since the last roll-up of a cluster that was believed.
+        """Takes the changes since the last accepted roll-up of a cluster.
 
-        False while it is not believed: the next roll-up must be whole.
+        False if they are quarantined: the next roll-up must be complete.
         """
         began = self.instruments.begin()
         believed = self.planner.needs.revise(cluster, asked, withdrawn)
@@ -216,7 +216,7 @@ class Shard:
         return believed
 
     def answer(self, answer: Completion, now_s: float) -> list[MachineOrder]:
-        """Takes an answer; gives what is to be asked next."""
+        """Takes an answer; returns the next orders."""
         orders: list[MachineOrder] = []
         if answer.error:
             self.executor.failed(answer.machine, answer.token, answer.error, answer.cause, now_s)
@@ -225,13 +225,13 @@ class Shard:
         return orders + self.executor.begin(now_s)
 
     def relist(self) -> None:
-        """Looks at everything again, from the start: what a list once said may not have been so."""
+        """Starts listing from the beginning again, in case an earlier list was wrong."""
         self.cursor, self._from_start, self._first = FROM_THE_START, True, []
 
-    # What it does by itself.
+    # Cycles and deadlines.
 
     def cycle(self, now_s: float) -> tuple[CyclePlan, list[MachineOrder]]:
-        """Decides, and gives what is to be asked now."""
+        """Decides; returns the plan and the orders to send now."""
         self.executor.hold_back(now_s)
         plan = self.planner.cycle(now_s)
         self.instruments.begin()
@@ -244,21 +244,21 @@ class Shard:
         return plan, self.executor.submit(plan, now_s)
 
     def expire(self, now_s: float) -> list[MachineOrder]:
-        """Asks again what was not answered in time, or gives it up."""
+        """Repeats orders that were not answered in time, or gives them up."""
         orders = self.executor.expire(now_s)
         self.reasked.update((order.token, None) for order in orders)
         self._give_up_orphans(now_s)
         return orders + self.executor.begin(now_s)
 
     def next_deadline_s(self) -> float:
-        """When to ask `expire` next, at the latest."""
+        """When to call `expire` next, at the latest."""
         orphan_s = self._orphans[0][0] if self._orphans else math.inf
         return min(self.executor.next_deadline_s(), orphan_s)
 
     # What was under way before it started.
 
     def _watch(self, records: list[Machine], now_s: float) -> None:
-        """Operations that an earlier process began: they are not answered here, but listed."""
+        """Watches operations begun by an earlier process, which are listed but not answered."""
         for record in records:
             if record.state in TRANSITIONAL and record.id in self.planner.inventory.entries:
                 limits = self.limits

@@ -4,13 +4,13 @@
     Configured --drain--> Draining --> Idle --delete--> Deleting --> Speculative
     Creating --> Speculative                 the provider had no capacity
     Configuring --> Idle                     rolled back before the provider was asked
-    Creating, Configuring, Draining, Deleting --> Failed     the provider never will, or is silent
-    Idle, Configured --> Failed              the machine was lost: spot took it, it burnt
+    Creating, Configuring, Draining, Deleting --> Failed     permanent error, or no answer
+    Idle, Configured --> Failed              the machine was lost: spot interruption, hardware
     Failed --> Speculative, Idle, Configured                 its provider lists it so again
 
-Speculative is a place in a quota: it could be created, but no host exists. A machine that a
-provider no longer lists is gone, whatever its state was; that is not an edge, since nothing is
-left.
+Speculative is a place in a quota: a machine that could be created but has no host. A machine that
+its provider no longer lists is gone, whatever its state was; that is not an edge, since no machine
+is left.
 """
 
 from typing import Final
@@ -57,7 +57,7 @@ EDGES: Final = (
     (FAILED, IDLE),
     (FAILED, CONFIGURED),
 )
-"""Every change of state that may happen."""
+"""All legal changes of state."""
 
 _LEGAL: Final = [(one, other) in EDGES for one in range(8) for other in range(8)]
 
@@ -73,6 +73,6 @@ def is_legal(before: int, after: int) -> bool:
 
 
 def next_states(state: int) -> str:
-    """The states that may follow, for a sentence."""
+    """The states that may follow, for a message."""
     after = [STATES[other] for one, other in EDGES if one == state]
     return ", ".join(after) if after else "none"

@@ -66,8 +66,7 @@ class OrderOutcome:
 
     @property
     def change(self) -> int:
-        """Replicas to add, or to remove if negative; 0 also where an earlier order asked for the
-        same size."""
+        """Replicas to add (negative: to remove); 0 also if an earlier order asked for the same."""
         return 0 if self.superseded else self.issued.decision.target - self.current
 
 
@@ -84,14 +83,14 @@ class ScalingLoop:
         self._scrape_delay_s: Final = timing.scrape_delay_s
         self.next_tick_s = timing.interval_s
         self.ticks = 0
-        self.in_flight = 0  # orders that were given and have not reached the cluster
-        self.superseded = 0  # decisions that came later than one that was made after them
-        self.seen_s = -1.0  # when the snapshot was taken that the latest decision was made on
-        self._decided = 0  # decisions, each of which has its number in its id
+        self.in_flight = 0  # orders that have not reached the cluster yet
+        self.superseded = 0  # decisions that arrived after a later one
+        self.seen_s = -1.0  # when the snapshot of the latest decision was taken
+        self._decided = 0  # number of decisions, used for their ids
         self._ordered = 0  # orders
         self._carried_out: dict[str, int] = {}  # by pool: the number of the latest order
-        self._clock_s = 0.0  # of the latest decision: a clock never runs backwards
-        self._stops = 0  # how often it was stopped and not started again
+        self._clock_s = 0.0  # time of the latest decision: the clock never runs backwards
+        self._stops = 0  # stops without a start since
 
     def tick(self, now_s: float) -> float:
         """Starts a tick, for which a snapshot is taken; returns when the next tick is due."""
@@ -123,8 +122,7 @@ class ScalingLoop:
         return Issued(issued, ScalingOrder(self._ordered, changing))
 
     def arrived(self, order: ScalingOrder, sizes: Mapping[str, int]) -> list[OrderOutcome]:
-        """Takes an order that has reached the cluster; `sizes` are the sizes last requested of its
-        pools."""
+        """Takes an order that has reached the cluster; `sizes` are those last requested."""
         self.in_flight -= 1
         outcomes = []
         for issued in order.decisions:
@@ -151,8 +149,7 @@ class ScalingLoop:
         self._stops -= 1
 
     def state(self) -> dict[str, object]:
-        """State to keep across a restart, as plain data: memory, ids, and the latest order of each
-        pool."""
+        """State to keep across a restart, as plain data: memory, ids, latest orders by pool."""
         return {
             "scaler": self._scaler.state() if isinstance(self._scaler, Scaler) else {},
             "decided": self._decided,

@@ -61,9 +61,9 @@ class Group:
             missing += variant.counts.missing
             minimum += variant.minimum
             maximum += variant.maximum
-        self.current: Final = current  # what was last asked for
+        self.current: Final = current  # the size last requested
         self.ready: Final = ready
-        self.missing: Final = missing  # of those that are ready: did not answer
+        self.missing: Final = missing  # ready, but did not answer
         self.minimum: Final = minimum
         self.maximum: Final = maximum
 
@@ -118,11 +118,11 @@ class Finding:
         known: bool = True,
     ) -> None:
         self.demand: Final = demand
-        self.supply: Final = supply  # of the replicas that are ready and shall stay
+        self.supply: Final = supply  # capacity of the ready replicas that will stay
         self.required: Final = required
         self.spare: Final = spare
         self.per_replica: Final = per_replica  # capacity by variant, as in the group; 0: unknown
-        self.evidence: Final = evidence  # the numbers that it was made of, for explanations
+        self.evidence: Final = evidence  # the numbers that it is based on, for explanations
         self.sentence: Final = sentence
         self.known: Final = known
 
@@ -162,8 +162,7 @@ class Analyzer(PolicyPart):
     """Assesses what each group needs."""
 
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
-        """Returns one finding per group; override it where the roles of a model depend on each
-        other."""
+        """Returns one finding per group; override it where roles depend on each other."""
         return [self.analyze_group(group, now_s) for group in groups]
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:

@@ -82,8 +82,8 @@ class ScalingSetup(msgspec.Struct, frozen=True):
     timing: ScalerTiming
     """The section; without an interval of its own it has that of the manifests."""
     policies: tuple[Assignment, ...]
-    """A single policy without a source scales all pools; otherwise, pools without a policy keep
-    their size."""
+    """One without a source scales all pools; among several, pools without a policy keep their size.
+    """
     bounds: dict[str, PoolBounds]
     """By pool; every pool has an entry."""
     accelerators: dict[str, int] | None = None
@@ -96,7 +96,7 @@ class ScalingSetup(msgspec.Struct, frozen=True):
         notes = list(self.remarks)
         for source, policy in self.policies:
             key, window_s = policy.window_down()
-            if source:  # a manifest has a name of its own for it
+            if source:  # manifests have their own name for it
                 key = f"the window for fewer replicas of {source}"
             note = f"{key} is 0s: servers go at the first tick that could spare them"
             if window_s == 0 and note not in notes:

@@ -58,8 +58,7 @@ class CronTimes:
         raise AssertionError("every date comes within eight years")
 
     def _first_of(self, day: date, after: datetime) -> datetime | None:
-        """The first matching time of a day, in UTC. On a clock change, a wall time may occur twice
-        or not at all."""
+        """The first matching time of a day; when clocks change, it may occur twice or never."""
         midnights = [datetime(d.year, d.month, d.day, tzinfo=self._zone)
                      for d in (day, day + timedelta(days=1))]  # fmt: skip
         changes = midnights[0].utcoffset() != midnights[1].utcoffset()
@@ -79,8 +78,7 @@ class CronTimes:
         return found if same else None
 
     def _has(self, day: date) -> bool:
-        """Whether a day matches; where both a day of the month and a weekday are given, either is
-        enough."""
+        """Whether a day matches; with both a date and a weekday given, either is enough."""
         if day.month not in self._months:
             return False
         by_date, by_weekday = day.day in self._days, day.isoweekday() % 7 in self._weekdays

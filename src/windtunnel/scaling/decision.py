@@ -43,11 +43,11 @@ class Decision:
     ) -> None:
         self.model: Final = model
         self.variant: Final = variant
-        self.current: Final = current  # what was asked for until now
+        self.current: Final = current  # the size requested so far
         self.recommended: Final = recommended  # before any limit
-        self.target: Final = target  # what should be from now on
+        self.target: Final = target  # the size from now on
         self.reason: Final = reason
-        self.metrics: Final = metrics  # the numbers that it was made of
+        self.metrics: Final = metrics  # the numbers that it is based on
         self.limits: Final = limits  # only those that changed it, in order
 
     @property

@@ -41,7 +41,7 @@ def _power(a: Any, b: Any) -> Any:
         return math.pow(a, b)
     except OverflowError:
         return -math.inf if a < 0 and b % 2 else math.inf
-    except ValueError:  # of zero, or of a negative number with a fraction
+    except ValueError:  # negative power of zero, or fractional power of a negative number
         return math.nan if a else math.inf
 
 
@@ -63,8 +63,7 @@ _LEVELS: Final[tuple[dict[str, Callable[[Any, Any], Any] | None], ...]] = (
     {"+": operator.add, "-": operator.sub},
     {"*": operator.mul, "/": _divide, "%": math.fmod},
 )
-"""Operators by precedence; None: the right operand is evaluated only if the left one does not
-decide the result."""
+"""By precedence; None: the right operand is evaluated only if the left one does not decide."""
 _OF_LISTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
     "min": min,
     "max": max,

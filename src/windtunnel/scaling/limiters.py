@@ -29,21 +29,19 @@ class LimitContext:
         self.groups: Final = groups
         self.findings: Final = findings
         self.allocations: Final = allocations
-        self.held: Final = held  # groups without data: nothing limits them, nothing is learnt
+        self.held: Final = held  # groups without data, which are neither limited nor learned from
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Limiter(PolicyPart):
-    """Lowers or raises the totals of a model's groups; with a `pool`, only of groups led by that
-    pool."""
+    """Lowers or raises the totals of a model's groups; with a `pool`, of those led by that pool."""
 
     def __init__(self, name: str, pool: str = "") -> None:
         super().__init__(f"{name} of {pool}" if pool else name)
         self._pool: Final = pool
 
     def limit(self, totals: list[int], context: LimitContext) -> list[int]:
-        """Returns new totals, in the order of the groups; override it where groups depend on each
-        other."""
+        """Returns the new totals by group; override it where groups depend on each other."""
         limited = []
         for number, total in enumerate(totals):
             if self._skips(number, context):
@@ -115,8 +113,7 @@ class BoundsLimiter(Limiter):
 
 
 class WorkLimiter(Limiter):
-    """Keeps at least one replica while there is work: the last one stays, and queued requests start
-    the first."""
+    """Keeps one replica while there is work: the last one stays, and a queue starts the first."""
 
     def __init__(self) -> None:
         super().__init__("work")
@@ -222,7 +219,7 @@ class RateLimiter(Limiter):
         self, recommended: int, decided: int, number: int, context: LimitContext
     ) -> None:
         group = context.groups[number]
-        # What it was until now: the size from which a period counts.
+        # The size until now, from which a period counts.
         self._sizes.add(group.key, context.now_s, group.current)
 
 

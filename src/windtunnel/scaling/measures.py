@@ -39,7 +39,7 @@ class Measures:
         self._restlessness: Final[dict[str, Restlessness]] = {}
         self._since_s: Final = since_s
         self._last_s = since_s
-        self._short = False  # at the last look
+        self._short = False  # as of the last snapshot
         self._wasted = 0
         self.under_provisioned_s = 0.0
         self.wasted_replica_seconds = 0.0

@@ -239,8 +239,7 @@ def with_missing(total: float, missing: int, target: float, size: int) -> float:
 
 
 PREFIXES: Final = ("vllm_", "kthena:", "kthena_")
-"""Possible prefixes of these names: adapters write `_` for `:`, and some servers add their own
-name."""
+"""Possible prefixes of names: adapters write `_` for `:`, and some servers add their name."""
 MANAGED: Final = ("prometheus.googleapis.com|", ("|gauge", "|unknown"))
 """The prefix, and the suffixes for the metric type, that Google's adapter adds to a name."""
 

@@ -31,10 +31,10 @@ class Allocation:
         assert total >= 0
         self.group: Final = group
         self.total: Final = total
-        self.up: Final = up  # numbers of all variants, in the order in which they grow
+        self.up: Final = up  # indices of all variants, in the order in which they grow
         self.down: Final = down  # in the order in which they shrink
-        self.cuts: Final = cuts  # by variant, what goes before more of any other goes
-        self.free: Final = free  # accelerators by kind that growth must do with; None: no limit
+        self.cuts: Final = cuts  # by variant: how many to remove first
+        self.free: Final = free  # accelerators by kind available for growth; None: no limit
         self.reason: Final = reason
 
     def counts_at(self, total: int) -> list[int]:
@@ -65,7 +65,7 @@ class Allocation:
 
     def _grow(self, counts: list[int], left: int) -> None:
         left = self._fill(counts, left)
-        for number in self.up:  # no accelerators: wished for all the same, and explained
+        for number in self.up:  # no accelerators left: requested anyway, and explained
             if left <= 0:
                 return
             more = min(left, max(0, self.group.variants[number].maximum - counts[number]))
@@ -96,7 +96,7 @@ class Allocation:
                 left -= self._cut(counts, number, min(left, self.cuts[number]))
         for number in self.down:
             left -= self._cut(counts, number, left)
-        for number in self.down:  # below the minimum: the limit that forbids it explains itself
+        for number in self.down:  # below the minimum: the bounds will correct and explain it
             less = min(left, counts[number])
             counts[number] -= less
             left -= less
@@ -123,8 +123,7 @@ class Optimizer(PolicyPart):
     def allocate(
         self, groups: list[Group], findings: list[list[Finding]], free: dict[str, int] | None
     ) -> list[Allocation]:
-        """Returns one allocation per group; `findings` has a list per group, one of every analyzer,
-        possibly unknown."""
+        """Returns one allocation per group; `findings` are by group, then by analyzer."""
         raise NotImplementedError
 
 
@@ -164,7 +163,7 @@ class CostOrdered(Optimizer):
         there = None if free is None or not self.greedy else dict(free)
         for number, group in enumerate(groups):
             known = [finding for finding in findings[number] if finding.known]
-            # A role must do with what the roles before it leave.
+            # A role gets what the roles before it leave.
             allocation = self._of(group, known, None if there is None else dict(there))
             allocations.append(allocation)
             if there is not None and len(groups) > 1 and allocation.total > group.current:
@@ -194,12 +193,12 @@ class CostOrdered(Optimizer):
                 price = self._costs.get(variant.name, price)
             if self._per_capacity and known:
                 capacity = known[0].per_replica[number]
-                # One of which nothing is known is tried when all others are full.
+                # A variant of unknown capacity is tried when all others are full.
                 price = price / capacity if capacity > 0 else math.inf
             prices.append(price)
             up.append(number)
             place = number
-            while place > 0:  # few of them, and as a rule in order already
+            while place > 0:  # insertion sort: few variants, usually already in order
                 before = up[place - 1]
                 if prices[before] < price or (
                     prices[before] == price and group.variants[before].name < variant.name
@@ -237,11 +236,11 @@ class CostOrdered(Optimizer):
             more += taken
             for index, finding in enumerate(needs):
                 capacity = finding.per_replica[number]
-                # One of which nothing is known is as good as all: the next tick sees what it did.
+                # Unknown capacity counts as enough: the next tick shows its effect.
                 left[index] -= taken * capacity if capacity > 0 else taken * left[index]
             if not any(rest > 0 for rest in left):
                 return max(1, more)
-        # More than there is room for: asked for all the same, so that the limit is seen.
+        # More than there is room for: requested anyway, so that the limit is visible.
         return more + max(1, _covering(needs, left, up[0]))
 
     def _cut(self, group: Group, known: list[Finding], down: list[int], cuts: list[int]) -> None:
@@ -257,7 +256,7 @@ class CostOrdered(Optimizer):
             most = there
             for index, finding in enumerate(known):
                 capacity = finding.per_replica[number]
-                # Where it is unknown what would go with one, none goes.
+                # If the capacity of a replica is unknown, none is removed.
                 most = min(most, math.floor(left[index] / capacity)) if capacity > 0 else 0
             if self._one_variant:
                 cuts[number] = max(1, most)
@@ -270,7 +269,7 @@ class CostOrdered(Optimizer):
 def _spill(group: Group, total: int, up: list[int], down: list[int], free: dict[str, int]) -> str:
     """A sentence for when missing accelerators move replicas to another variant."""
     bound = Allocation(group, total, up=up, down=down, free=free)
-    most = min(total, bound.reachable())  # beyond it the rest goes to none
+    most = min(total, bound.reachable())  # the rest beyond it cannot be placed
     counts = bound.counts_at(most)
     wished = Allocation(group, most, up=up, down=down).counts_at(most)
     short = []

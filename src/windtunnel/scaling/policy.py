@@ -56,8 +56,8 @@ class Assessment:
         self.model: Final = model
         self.groups: Final = groups
         self.findings: Final = findings  # by group, then by analyzer
-        self.urgency: Final = urgency  # replicas that are missing, times the policy's priority
-        self.parts: Final = parts  # those of several policies, where a model has them
+        self.urgency: Final = urgency  # missing replicas, times the policy's priority
+        self.parts: Final = parts  # one per policy, if the model has several
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -70,8 +70,7 @@ class ModelPolicy:
     def decide(
         self, assessed: Assessment, free: dict[str, int] | None, now_s: float
     ) -> list[Decision]:
-        """Returns one decision per variant, in order; accelerators for growth are taken from
-        `free`."""
+        """Returns one decision per variant, in order; growth takes accelerators from `free`."""
         raise NotImplementedError
 
     def state(self) -> dict[str, object]:
@@ -280,8 +279,7 @@ def _note(
 
 
 def _each_role_awake(group: Group, counts: list[int]) -> list[int]:
-    """If roles are sized together: at least one replica for each role with work, of the cheapest
-    variant."""
+    """Gives each role with work at least one replica if roles are sized together, the cheapest."""
     awake = list(counts)
     for part in groups_by_role(group.model, group.variants):
         own = [n for n, variant in enumerate(group.variants) if variant.role == part.role]

@@ -13,7 +13,7 @@ from windtunnel.scaling.snapshot import Flow, ReplicaView, Variant
 SHORT_OUTPUT: Final = 100.0
 LONG_OUTPUT: Final = 500.0
 REMEMBERED: Final = 10  # observations of a compute-bound capacity
-PROMPT: Final = 0  # where the lengths of a group are
+PROMPT: Final = 0  # indices into the lengths of a group
 OUTPUT: Final = 1
 
 
@@ -30,8 +30,7 @@ class Counting:
     gateway: bool = True
     """Whether requests queued at the gateway count."""
     check_last: bool = False
-    """Whether a group shrinks only if the rest suffices without its largest replica, and never from
-    one to zero."""
+    """Whether a group shrinks only if the rest suffices without its largest, and never to zero."""
 
 
 class Saturation(Analyzer):
@@ -77,7 +76,7 @@ class Saturation(Analyzer):
         waiting = missing = 0
         known = False
         per_replica: list[float] = []
-        capacities: list[float] = []  # of one variant after the other
+        capacities: list[float] = []  # of one variant at a time
         for variant in group.variants:
             expected = self._compute_capacity(variant, memory) if counting.compute_bound else 0.0
             capacities.clear()
@@ -117,7 +116,7 @@ class Saturation(Analyzer):
     ) -> Finding:
         required = max(0.0, demand / self._up - (supply + coming))
         spare = 0.0
-        if required <= 0 and not missing:  # never smaller on what is not known
+        if required <= 0 and not missing:  # never shrink on missing data
             enough = demand / self._down
             spare = max(0.0, supply - enough)
             if self._counting.check_last and (group.ready <= 1 or supply - largest <= enough):
@@ -187,8 +186,7 @@ class Saturation(Analyzer):
     def _each(
         self, capacities: list[float], variant: Variant, expected: float, memory: "_Memory"
     ) -> float:
-        """Tokens that a replica of a variant holds: the median of existing ones, or the best
-        estimate."""
+        """Tokens that a replica of a variant holds: the median of those there, or an estimate."""
         if capacities:
             each = _median(capacities)
             memory.capacity[variant.name] = each

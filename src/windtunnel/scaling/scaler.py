@@ -21,7 +21,7 @@ class Scaler:
             raise InputError("no model has a policy", where="scaling")
         self.oldest_s: Final = oldest_s
         self._policies: Final = policies
-        self._taken_s = -math.inf  # of the latest snapshot that was decided on
+        self._taken_s = -math.inf  # time of the latest snapshot with a decision
 
     def tick(self, snapshot: Snapshot, now_s: float) -> list[Decision]:
         """Returns one decision per variant, also for unchanged ones, in snapshot order."""
@@ -48,7 +48,7 @@ class Scaler:
             else:
                 assessed.append(policy.assess(model, now_s))
         free = None if snapshot.free is None else dict(snapshot.free)
-        if free is not None:  # those that miss most come first to what there is
+        if free is not None:  # the most urgent models first
             assessed.sort(key=_by_urgency)
         for each in assessed:
             policy = self._policies[each.model.name]

@@ -62,8 +62,7 @@ class ScaledPool(Protocol):
 
 
 class ActuationDelay(Section):
-    """The delay between a decision and the cluster acting on it: normally distributed, never below
-    0."""
+    """The delay from a decision until the cluster acts on it: normal, never below 0."""
 
     mean_s: Delay = Field(default=0.0, description="Mean.")
     stddev_s: Delay = Field(default=0.0, description="Standard deviation.")
@@ -205,8 +204,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
 
     @classmethod
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
-        """Draws the policy's own options for a scenario of the fuzzer, given the names of the
-        pools.
+        """Draws the policy's own options for a scenario of the fuzzer, given the names of pools.
 
         By the declaration of each; a policy whose options are required, or depend on each other,
         draws them itself.
@@ -274,7 +272,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
         """Whether it grows only onto free accelerators."""
         try:
             optimizer = self._optimizer(self.parts())
-        except InputError:  # a metric that is not measured, which is reported where it is
+        except InputError:  # an unknown metric, which is reported elsewhere
             return True
         return isinstance(optimizer, CostOrdered) and optimizer.greedy
 

@@ -14,8 +14,7 @@ from mypy_extensions import mypyc_attr
 
 LARGEST: Final = 1e15
 MOST: Final = 10**15
-"""Upper bound on counts in a snapshot (`LARGEST`: on lengths and times); anything above is an
-error."""
+"""Upper bound on counts in a snapshot (`LARGEST`: on lengths and times); more is an error."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -182,7 +181,7 @@ def joined(flows: list[Flow]) -> Flow:
         arrived += flow.arrived
         completed += flow.completed
         met += flow.met
-        if flow.lengths.prompt_tokens > 0.0:  # else nothing is known of its lengths
+        if flow.lengths.prompt_tokens > 0.0:  # otherwise its lengths are unknown
             came += flow.arrived
         if flow.lengths.output_tokens > 0.0:
             ended += flow.completed

@@ -1,1 +1,1 @@
-"""The fleet on a Kubernetes API server, without I/O: objects in, calls out."""
+"""The fleet on the Kubernetes API, without I/O: objects in, calls out."""

@@ -1,7 +1,7 @@
-"""What a shard must not lose and no machine says: the rows of its demand, in a ConfigMap.
+"""State of a shard that no machine carries: the rows of its demand, in a ConfigMap.
 
-Rows are stored before any machine is ordered for them. A process that starts again asks for the
-same machines under the same names, and counts on those that are already on their way.
+Rows are stored before any machine is ordered for them. A restarted process requests the same
+machines under the same names, and counts on those already on their way.
 """
 
 from typing import Any, Final
@@ -13,13 +13,13 @@ from windtunnel.fleet.demand import Demand, DemandRow
 from windtunnel.fleet.requirements import MachineRequirement
 
 ROWS: Final = "rows"
-"""The key of the ConfigMap."""
+"""The key in the ConfigMap."""
 LARGEST_BOOKS: Final = 900 << 10
-"""Bytes; an API server takes 1 MiB."""
+"""In bytes; an API server accepts 1 MiB."""
 
 
 class StoredRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A row of the demand, without the pod that it was first asked for."""
+    """A row of the demand, without the pod that it was first requested for."""
 
     name: str
     selector: dict[str, str] = {}
@@ -45,7 +45,7 @@ class StoredRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RowBooks(msgspec.Struct, frozen=True):
-    """All rows of a demand, the oldest first."""
+    """All rows of a demand, oldest first."""
 
     issued: int = 0
     rows: tuple[StoredRow, ...] = ()
@@ -74,7 +74,7 @@ def books_of(demand: Demand) -> RowBooks:
 
 
 def read_books(data: dict[str, Any] | None, where: str) -> RowBooks:
-    """The books in the data of a ConfigMap. What is garbled is not guessed at."""
+    """Reads the books from the data of a ConfigMap; raises InputError if they are garbled."""
     text = (data or {}).get(ROWS)
     if text is None:
         return RowBooks()

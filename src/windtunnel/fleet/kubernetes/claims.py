@@ -1,4 +1,4 @@
-"""NodeClaims of Karpenter: what is written into one, and what its conditions say."""
+"""Karpenter's NodeClaims: how they are written, and what their conditions mean."""
 
 from typing import Any, Final
 
@@ -25,13 +25,13 @@ from windtunnel.fleet.shape import INSTANCE_TYPE, ZONE
 
 CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 _CAPACITY: Final = {"bare-metal": "on-demand"}
-"""Karpenter's word, where it is not ours."""
+"""Karpenter's names of capacity types that differ from ours."""
 
 
 def create_call(
     fleet: str, machine: str, pool: FleetPool, live: LivePool, note: Note, why: str
 ) -> FleetCall:
-    """Creates the NodeClaim of a machine: its name is the machine's, so that it exists once."""
+    """Creates the NodeClaim of a machine, under the machine's name, so that it exists only once."""
     labels = {**pool.labels, ACCELERATOR: pool.accelerator}
     labels |= {FLEET: fleet, POOL: pool.name, MACHINE: machine}
     meta = {"name": machine, "labels": labels, "annotations": {NOTE: note.text()}}
@@ -40,7 +40,7 @@ def create_call(
 
 
 def delete_call(machine: str, claim: Received, why: str) -> FleetCall:
-    """Deletes this very claim, unless it has changed since it was looked at."""
+    """Deletes exactly this claim, unless it has changed since it was read."""
     meta = claim.metadata
     guards = meta.uid, meta.resource_version
     return FleetCall(DELETE, CLAIM, meta.name, machine, "", {}, *guards, why)
@@ -91,7 +91,7 @@ def node_name(claim: Received) -> str:
 
 
 def why_given_up(claim: Received) -> str:
-    """Why Karpenter gave up a claim that was never initialized, as it last said."""
+    """Why Karpenter gave up a claim that was never initialized, by its last conditions."""
     for kind in ("Launched", "Registered", "Initialized"):
         found = condition(claim, kind)
         if found.get("status") != "True":

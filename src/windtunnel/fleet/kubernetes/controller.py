@@ -1,4 +1,4 @@
-"""One shard of the fleet on a cluster: objects and answers in, calls and decisions out."""
+"""Controls one fleet shard on a cluster: objects and answers in, calls and decisions out."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -37,7 +37,7 @@ from windtunnel.fleet.sharding.messages import Instruction
 from windtunnel.fleet.states import CONFIGURED, FAILED, STATES
 
 LIMITS: Final = ExecutionLimits(timeout_s=60.0, create_timeout_s=1200.0)
-"""Karpenter gives a NodeClaim up after 15 minutes."""
+"""Karpenter gives up a NodeClaim after 15 minutes."""
 RETRY_S: Final = 5.0
 MOST_STEPS: Final = 100_000
 GANG_POD: Final = "PodClique"
@@ -45,37 +45,37 @@ DAEMON: Final = "DaemonSet"
 
 
 class FleetDecision(NamedTuple):
-    """Something that was decided, or found out, and why."""
+    """A decision or finding, and the reason."""
 
     word: str
     """`provision`, `reclaim`, ..., `short`, `met`, `no_kind`, or the state of a machine."""
     machine: str
     need: str
     pod: str
-    """The pod that the need was first asked for; empty where that is not known."""
+    """The pod that the need was first requested for; empty if unknown."""
     reason: str
 
 
 class ShardIdentity(NamedTuple):
-    """Which shard a controller is, and in which term."""
+    """The shard that a controller runs, and its term."""
 
     name: str
     epoch: int
-    """From 1; grows with every process that runs the shard."""
+    """From 1; increases with every process that runs the shard."""
     books_name: str
-    """Of its ConfigMap."""
+    """The name of its ConfigMap."""
     namespaces: tuple[str, ...] = ()
-    """For whose pods machines are asked; empty: all."""
+    """The namespaces for whose pods machines are requested; empty: all."""
 
 
 class PodReader(NamedTuple):
-    """How the spec of a pod is read, which the gang controllers know."""
+    """Functions of the gang controllers that read pod specs."""
 
     terms_of: TermsOf
     apart_of: ApartOf
     requests_of: Callable[[Fields], dict[str, float]]
     name_of: Callable[[Any], str]
-    """The name of an object, from its metadata."""
+    """Returns the name of an object from its metadata."""
 
 
 class ShardController:
@@ -98,7 +98,7 @@ class ShardController:
         self.shard: Final = Shard(identity.name, LIMITS, epoch=identity.epoch, territory=territory)
         provider.owns = self.shard.territory.has
         self.member: Final = ShardMember(self.shard)
-        """Its side of the coordinator, where there are several shards."""
+        """Its side of the coordinator, if there are several shards."""
         self.driver: Final = FleetDriver(
             provider, [self.shard], Streams(0)["fleet.fetch"], cycle_s=file.fleet.cycle_s
         )
@@ -120,16 +120,16 @@ class ShardController:
         self._saving = False
         self._save_s = -INFINITY
         self.decisions: list[FleetDecision] = []
-        """Since the driver last took them."""
+        """Decisions since the driver last took them."""
         self.verdicts: dict[str, str] = {}
-        """By need that is short: why."""
+        """By need that is short: the reason."""
         self._homeless: Final[dict[str, bool]] = {}
         self._pod_of_row: Final[dict[str, str]] = {}
 
     # What is observed.
 
     def pod(self, before: Received | None, after: Received | None, now_s: float) -> None:
-        """A pod is new, has changed, or (None) is gone."""
+        """Reports a pod that is new, has changed, or (None) is gone."""
         self.provider.pod(before, after)
         raw = after if after is not None else before
         assert raw is not None
@@ -161,19 +161,19 @@ class ShardController:
         self.demand.demand.pod(asked, node, pending=pending, gated=False)
 
     def _is_in_view(self, name: str, raw: Received, node: str) -> bool:
-        """Whether the view has a pod as it is now: it leaves out what cannot be read."""
+        """Whether the view has the current state of a pod; it omits pods that cannot be read."""
         found = self._view.pods.get(name)
         return found is not None and (found.uid, found.node) == (raw.metadata.uid, node)
 
     def _requests(self, raw: Received) -> dict[str, float] | None:
-        """None: they cannot be read."""
+        """The requests of a pod; None: they cannot be read."""
         try:
             return self._reading.requests_of(raw.spec)
         except (InputError, *MALFORMED):
             return None
 
     def _asks(self, pod: str) -> bool:
-        """Machines are asked for pods that a scheduler found no place for, of our namespaces."""
+        """Whether machines are requested for a pod: unschedulable, and in one of our namespaces."""
         if pod not in self._unschedulable:
             return False
         spaces = self.identity.namespaces
@@ -182,12 +182,12 @@ class ShardController:
     # Time.
 
     def next_s(self) -> float:
-        """When to step again, at the latest."""
+        """When to call `step` next, at the latest."""
         unsaved = self._wanted_text != self._stored_text and not self._saving
         return min(self.driver.next_s(), self._save_s if unsaved else INFINITY)
 
     def step(self, now_s: float) -> list[FleetCall]:
-        """Decides what is due, and gives the calls to be made now. Each must be answered."""
+        """Decides what is due; returns the calls to make now, each of which must be answered."""
         for _ in range(MOST_STEPS):
             if self.driver.next_s() > now_s:
                 break
@@ -197,7 +197,7 @@ class ShardController:
         return self._save(now_s) + self.provider.calls(now_s)
 
     def answered(self, call: FleetCall, outcome: ProviderOutcome, says: str, now_s: float) -> None:
-        """What became of a call. What it made of its object has been observed before this."""
+        """Takes the outcome of a call, whose effect on its object has already been observed."""
         if call.kind != CONFIG_MAP:
             self.provider.answered(call, outcome, says, now_s)
             return
@@ -210,7 +210,7 @@ class ShardController:
             self._save_s = now_s + RETRY_S
 
     def obey(self, instructions: list[Instruction], now_s: float) -> None:
-        """What the coordinator asks: machines that are given up or taken, each once."""
+        """Follows the coordinator's instructions to give up or take machines, each once."""
         before = dict(self.shard.territory.given), dict(self.shard.territory.left)
         self.member.obey(instructions, self.provider.get, now_s)
         for was, is_now, word in zip(
@@ -227,7 +227,7 @@ class ShardController:
     # Decisions.
 
     def _look(self, now_s: float) -> None:
-        """Before a cycle: what pods ask for, and which machine is counted for what."""
+        """Updates the demand and the rows of machines, before a cycle."""
         self._follow()
         demand = self.demand.look(now_s)
         for name, row in demand.added.items():
@@ -249,7 +249,7 @@ class ShardController:
         self._roll_up.send(self.shard, demand)
 
     def _save(self, now_s: float) -> list[FleetCall]:
-        """Stores the rows, before anything is ordered for them."""
+        """Stores the rows before anything is ordered for them."""
         text = self._wanted_text
         if text == self._stored_text or self._saving or now_s < self._save_s:
             return []
@@ -264,7 +264,7 @@ class ShardController:
         return [FleetCall(APPLY, CONFIG_MAP, name, body=body, why="rows of the demand")]
 
     def _follow(self) -> None:
-        """Tells the demand which node is counted for which row."""
+        """Reports to the demand which node is counted for which row."""
         more = True
         while more:
             page = self.provider.changes_since(self._cursor)
@@ -288,7 +288,7 @@ class ShardController:
             assert record.holder is not None
             now = (record.holder.group, self.provider.node_of(machine))
         elif record is not None and record.state == FAILED and self.provider.owns(record):
-            # Its row is kept for its pods: another machine comes before they leave.
+            # Its row is kept for its pods, so that another machine comes before they leave.
             need = self.provider.need_of_pods(machine)
             now = None if need is None else (need.group, self.provider.node_of(machine))
         if was == now:
@@ -336,7 +336,7 @@ class ShardController:
 
 
 def _is_unschedulable(raw: Received) -> bool:
-    """Whether a scheduler looked for a place for a pod and found none."""
+    """Whether a scheduler has found no node for a pod."""
     if raw.spec.get("nodeName") or raw.metadata.deletion_timestamp is not None:
         return False
     conditions = raw.status.get("conditions")

@@ -1,4 +1,4 @@
-"""Pools of a fleet on a cluster, and what is observed of each of their machines."""
+"""Pools of a fleet on a cluster, and the observed state of each machine."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -16,7 +16,7 @@ from windtunnel.settings.manifests import quantity
 
 
 class SourcedPool:
-    """A pool and where its machines come from."""
+    """A pool and the source of its machines."""
 
     def __init__(self, settings: FleetPool, live: LivePool, price: float) -> None:
         self.settings: Final = settings
@@ -33,12 +33,12 @@ class SourcedPool:
         return MachineKind(self.settings.capacity_for_pods(), self.labels)
 
     def selects(self, node: Received) -> bool:
-        """Whether a node has the labels by which existing nodes are chosen."""
+        """Whether a node has the labels that select the pool's existing nodes."""
         labels = node.metadata.labels
         return all(labels.get(key) == value for key, value in self.live.nodes.items())
 
     def has(self, node: Received) -> bool:
-        """Whether a node is a machine of it: by its labels, and as large as the pool says."""
+        """Whether a node is a machine of the pool: by its labels, and large enough."""
         if not self.selects(node):
             return False
         try:
@@ -51,7 +51,7 @@ class SourcedPool:
         return self.settings.shape(number, self.labels, self._price)
 
     def shape_of(self, node: Received, keys: Iterable[str]) -> MachineShape:
-        """The shape of a node that exists: metal, with its own zone and racks."""
+        """The shape of an existing node: bare metal, with its own zone and racks."""
         own = node.metadata.labels
         labels = {**self.labels, **{key: own[key] for key in keys if key in own}}
         plain = self.settings.shape(0, labels, self._price)
@@ -66,7 +66,7 @@ class SourcedPool:
 
 
 class TrackedMachine:
-    """One machine: what is observed of it, and the order that is under way."""
+    """One machine: its observed state, and the order under way."""
 
     __slots__ = (
         "busy", "claim", "failures", "id", "is_beyond", "is_node", "known", "node", "note", "order",
@@ -86,13 +86,13 @@ class TrackedMachine:
         self.pool: Final = pool
         self.shape: Final = shape
         self.is_node: Final = bool(node)
-        self.is_beyond: Final = is_beyond  # of a number that `machines.max` no longer allows
+        self.is_beyond: Final = is_beyond  # its number is beyond the present `machines.max`
         self.node = node
         self.claim: Received | None = None
         self.note: Note | None = None
         self.order: MachineOrder | None = None
         self.sent = False  # whether the call that begins the order has been answered
-        self.busy = 0  # calls that are not answered
-        self.failures = 0  # of calls, in a row
+        self.busy = 0  # unanswered calls
+        self.failures = 0  # consecutive failures of calls
         self.retry_s = -INFINITY
-        self.known = -1  # the state that the shard takes it to be in; -1: it has not seen it
+        self.known = -1  # the state known to the shard; -1: none yet

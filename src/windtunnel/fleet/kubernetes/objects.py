@@ -1,4 +1,4 @@
-"""Objects of the API as the fleet reads and writes them: names, labels, notes, calls."""
+"""API objects as the fleet reads and writes them: names, labels, notes, calls."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
@@ -17,15 +17,15 @@ CONFIG_MAP: Final = "ConfigMap"
 FLEET: Final = "windtunnel.dev/fleet"
 POOL: Final = "windtunnel.dev/pool"
 MACHINE: Final = "windtunnel.dev/machine"
-"""Labels: whose a NodeClaim is, of which pool, and which machine."""
+"""Labels of a NodeClaim: its fleet, pool and machine."""
 NEED: Final = "windtunnel.dev/need"
-"""A label of a node: the row of the demand that it is counted for."""
+"""Label of a node: the row of the demand that it is counted for."""
 NOTE: Final = "windtunnel.dev/fleet-state"
-"""The annotation with what the fleet wants of a machine, and by which order."""
+"""Annotation with the goal of the fleet for a machine, and the order behind it."""
 CORDONED: Final = "windtunnel.dev/cordoned"
-"""An annotation of a node that the fleet has cordoned: why."""
+"""Annotation of a node that the fleet has cordoned: the reason."""
 IDLE_TAINT: Final = "windtunnel.dev/idle"
-"""Keeps pods off a machine that belongs to no need."""
+"""Taint that keeps pods off a machine without a need."""
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 MIRROR: Final = "kubernetes.io/config.mirror"
@@ -37,9 +37,9 @@ NOTICES: Final = (
     "cloud.google.com/impending-node-termination",
     "node.cloudprovider.kubernetes.io/shutdown",
 )
-"""Taints by which a cloud says that it takes a machine away soon."""
+"""Taints by which a cloud announces that it will take a machine away."""
 
-# What is wanted of a machine.
+# Goals for a machine.
 WANTED: Final = "create"
 IDLE: Final = "idle"
 CONFIGURE: Final = "configure"
@@ -59,7 +59,7 @@ class ControllerRef(Protocol):
 
 
 class Metadata(Protocol):
-    """What is read of the metadata of an object."""
+    """The metadata of an object, as far as it is read."""
 
     @property
     def name(self) -> str: ...
@@ -80,7 +80,7 @@ class Metadata(Protocol):
 
 
 class Received(Protocol):
-    """An object as it was received."""
+    """An object as received."""
 
     @property
     def metadata(self) -> Metadata: ...
@@ -91,7 +91,7 @@ class Received(Protocol):
 
 
 class FleetCall(msgspec.Struct, frozen=True):
-    """One call of the API server. All are guarded: a name of its own, a uid, a version."""
+    """One API call. Every call is guarded: by a unique name, a uid, or a resource version."""
 
     verb: str
     kind: str
@@ -107,21 +107,21 @@ class FleetCall(msgspec.Struct, frozen=True):
 
 
 class ProviderOutcome(Enum):
-    """What became of a call."""
+    """The outcome of a call."""
 
     DONE = "done"
     STALE = "stale"
-    """It was made from an old cache."""
+    """It was based on an outdated cache."""
     REFUSED = "refused"
-    """A disruption budget does not allow an eviction now."""
+    """A disruption budget does not allow the eviction now."""
     TAKEN = "taken"
-    """Something else has the name."""
+    """Another object has the name."""
     FAILED = "failed"
-    """It was refused, or no answer came: perhaps it has happened."""
+    """It was refused, or no answer came and it may have taken effect."""
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is stored beside a machine, by the one call that begins an order."""
+    """The state stored with a machine, by the one call that begins an order."""
 
     goal: str
     shard: str = ""
@@ -131,7 +131,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     promised: NeedKey | None = None
     since_s: float = 0.0
     fleet: str = ""
-    """Whose machine it is: an existing node that leaves its fleet is released by it alone."""
+    """The fleet of the machine; only this fleet releases an existing node that leaves it."""
 
     @property
     def token(self) -> Token:
@@ -142,7 +142,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def note_of(meta: Metadata) -> Note | None:
-    """The note of an object; None where there is none, or it is garbled."""
+    """The note of an object; None if there is none, or it is garbled."""
     text = meta.annotations.get(NOTE)
     if text is None:
         return None
@@ -158,13 +158,13 @@ def note_of(meta: Metadata) -> Note | None:
 
 
 def next_epoch(least: int, objects: Iterable[Received]) -> int:
-    """An epoch above all that were ever noted: a Lease that was deleted counts from 0 again."""
+    """An epoch above any noted one: a Lease that was deleted counts from 0 again."""
     notes = [note_of(one.metadata) for one in objects]
     return max([least, *(note.epoch + 1 for note in notes if note is not None)])
 
 
 def condition(raw: Received, kind: str) -> Mapping[str, Any]:
-    """The condition of a type; empty where there is none."""
+    """The condition of a type; empty if there is none."""
     found = raw.status.get("conditions")
     for one in found if isinstance(found, list) else ():
         if isinstance(one, dict) and one.get("type") == kind:
@@ -177,7 +177,7 @@ def is_true(raw: Received, kind: str) -> bool:
 
 
 class NodeState:
-    """A node, as far as the fleet is concerned."""
+    """The part of a node's state that concerns the fleet."""
 
     def __init__(self, raw: Received) -> None:
         self.meta: Final = raw.metadata
@@ -191,7 +191,7 @@ class NodeState:
         self.cordoned_by_us: Final = CORDONED in raw.metadata.annotations
         self.ready: Final = is_true(raw, "Ready")
         self.notice: Final = next((key for key in keys if key in NOTICES), "")
-        """The taint that says that it will be taken away; empty: none."""
+        """The taint that announces its removal; empty: none."""
         self.need: Final = raw.metadata.labels.get(NEED, "")
 
     def patch(
@@ -203,7 +203,7 @@ class NodeState:
         cordon: bool | None = None,
         need: str | None = None,
     ) -> FleetCall:
-        """Changes of taint, cordon and label in one call, or nothing of them."""
+        """Changes taint, cordon and label in one call, so that all or none take effect."""
         meta: dict[str, Any] = {}
         spec: dict[str, Any] = {}
         if idle is not None:
@@ -217,7 +217,7 @@ class NodeState:
         return FleetCall(PATCH, NODE, self.meta.name, machine, "", body, *_guards(self.meta), why)
 
     def release(self, machine: str) -> FleetCall | None:
-        """Takes all marks of the fleet off; None: there are none."""
+        """Removes all marks of the fleet; None: there are none."""
         annotations = {key: None for key in (NOTE, CORDONED) if key in self.meta.annotations}
         if not (self.is_idle or annotations or self.need):
             return None
@@ -238,7 +238,7 @@ class NodeState:
 
 
 def note_call(kind: str, raw: Received, machine: str, note: Note, why: str) -> FleetCall:
-    """Writes the note of a machine over the version that was read."""
+    """Writes the note of a machine, if its object is still at the version that was read."""
     body = {"metadata": {"annotations": {NOTE: note.text()}}}
     return FleetCall(PATCH, kind, raw.metadata.name, machine, "", body, *_guards(raw.metadata), why)
 
@@ -248,7 +248,7 @@ def _guards(meta: Metadata) -> tuple[str, str]:
 
 
 def _label(text: str) -> str:
-    """A value that a label may have."""
+    """Converts a text to a valid label value."""
     kept = "".join(
         one if one.isascii() and (one.isalnum() or one in "-_.") else "-" for one in text
     )
@@ -263,11 +263,11 @@ class PodOnNode(msgspec.Struct, frozen=True):
     uid: str
     leaving: bool
     stays: bool
-    """It says that it must not be disrupted; a machine that is taken away does not ask."""
+    """It is marked do-not-disrupt, which is ignored if its machine is taken away."""
 
 
 def pod_on_node(raw: Received) -> PodOnNode | None:
-    """A pod as a drain sees it; None for one that does not count: of a DaemonSet, static, ended."""
+    """A pod for a drain; None if it does not count: of a DaemonSet, static, or ended."""
     meta = raw.metadata
     if (
         raw.status.get("phase") in ("Succeeded", "Failed")

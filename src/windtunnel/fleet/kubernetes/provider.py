@@ -1,20 +1,21 @@
-"""A provider of machines on a Kubernetes API server: NodeClaims of Karpenter, and existing nodes.
+"""A provider of machines on the Kubernetes API: Karpenter's NodeClaims, and existing nodes.
 
     Speculative   there is no NodeClaim             create      creates it
     Creating      it is not Initialized
-    Idle          its node has our taint            configure   notes the need, takes the taint off
-    Configured    the taint is off                  drain       notes it, cordons, evicts
-    Draining      cordoned, until it is empty                   then the taint, uncordoned
+    Idle          its node has our taint            configure   notes the need, removes the taint
+    Configured    the taint is removed              drain       notes it, cordons, evicts
+    Draining      cordoned, until it is empty                   then tainted and uncordoned
     Deleting      the NodeClaim is being deleted    delete      deletes it
 
-An order is begun by exactly one call: it creates the NodeClaim, deletes it, or writes the note
-beside the machine (an annotation with goal, need and token). Everything after that follows from the
-note and from what is observed, in any process: one that dies between any two calls leaves
-nothing undone and nothing is done twice. The call is guarded by the version of the object, so that
-of two processes one is refused.
+An order is begun by exactly one call: it creates the NodeClaim, deletes it, or writes the note of
+the machine (an annotation with goal, need and token). Everything after that follows from the note
+and from what is observed, in any process: one that dies between any two calls leaves nothing undone
+and nothing done twice. The call is guarded by the version of the object, so that one of two
+competing processes is refused.
 
-A machine whose node gets a notice (spot), is gone, or is not ready for long is listed as failed:
-its need gets another one at once, while the node is drained as far as disruption budgets allow.
+A machine whose node has a termination notice (spot), is gone, or has not been ready for long is
+listed as failed: its need gets another one at once, while the node is drained as far as disruption
+budgets allow.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -76,17 +77,17 @@ from windtunnel.fleet.states import (
 from windtunnel.fleet.states import IDLE as IDLE_STATE
 
 RETRIES_S: Final = {ProviderOutcome.STALE: (0.1, 5.0), ProviderOutcome.FAILED: (2.0, 60.0)}
-"""After a call that did not succeed, and the longest: twice as long after each further one."""
+"""Delay after a call that failed, doubled after each further one, and its maximum."""
 REFUSED_S: Final = 5.0
-"""After an eviction that a disruption budget did not allow."""
+"""Delay after an eviction that a disruption budget did not allow."""
 SHOWN_S: Final = 1.0
-"""Until a deletion is probably shown."""
+"""Delay after which a deletion should be visible."""
 NODE_SHOWN_S: Final = 30.0
-"""A NodeClaim may be shown before its node is."""
+"""How long a NodeClaim may be visible before its node is."""
 EVICTIONS: Final = 32
-"""Of one machine at once."""
+"""Maximum evictions at once from one machine."""
 LOST_SHARE: Final = 0.5
-"""With more of the nodes not ready than this, it is not the nodes that are at fault."""
+"""If a larger share of nodes is not ready, the cause is not the nodes themselves."""
 
 
 class KubernetesProvider:
@@ -119,15 +120,15 @@ class KubernetesProvider:
         self._not_ready_s: Final[dict[str, float]] = {}  # by node: since when
         self._bad_hosts: Final[dict[str, None]] = {}  # nodes of machines that are not ready
         self._pods: Final[dict[str, dict[str, PodOnNode]]] = {}  # by node and uid
-        self._dirty: Final[dict[str, None]] = {}  # of which the record may have changed
-        self._touched: Final[dict[str, None]] = {}  # for which something may be to be done
+        self._dirty: Final[dict[str, None]] = {}  # machines whose record may have changed
+        self._touched: Final[dict[str, None]] = {}  # machines that may need a call
         self._due: Final[dict[str, float]] = {}  # when to look at a machine again
         self._answers: list[Completion] = []
         self._epoch = 0
         self.owns: Callable[[Machine], bool] = _everything
-        """Whether a machine is the shard's: it does nothing to others."""
+        """Whether a machine belongs to the shard, which leaves others alone."""
         self.held_back = False
-        """No order begins: what it is for is not stored yet."""
+        """Whether orders are held back because the rows that they are for are not stored yet."""
         self.fenced = 0
         for pool in self.pools:
             if pool.live.node_class is not None:
@@ -136,13 +137,13 @@ class KubernetesProvider:
                     self._add(TrackedMachine(name, pool, pool.place(number)))
 
     def kinds(self) -> list[MachineKind]:
-        """The kinds of machines that pods can ask for."""
+        """The kinds of machines that pods can request."""
         return [pool.kind() for pool in self.pools]
 
     # What is observed.
 
     def claim(self, name: str, raw: Received | None) -> None:
-        """A NodeClaim of the fleet is new, has changed, or (None) is gone."""
+        """Reports a NodeClaim of the fleet that is new, has changed, or (None) is gone."""
         machine = self._machines.get(name)
         if machine is None and raw is not None:
             machine = self._beyond(name, raw)
@@ -164,9 +165,9 @@ class KubernetesProvider:
         self._dirty[name] = None
 
     def _beyond(self, name: str, raw: Received) -> TrackedMachine | None:
-        """A machine from before `machines.max` was lowered; it is given back once it is empty.
+        """Tracks a machine from before `machines.max` was lowered, given back once it is empty.
 
-        None: the claim is of no pool of the file.
+        None: the claim belongs to no pool of the file.
         """
         labels = raw.metadata.labels
         for pool in self.pools:
@@ -188,14 +189,14 @@ class KubernetesProvider:
             self._count(node)
 
     def _count(self, node: str) -> None:
-        """Whether a node is the host of a machine, and not ready."""
+        """Records whether a node hosts a machine and is not ready."""
         if node in self._not_ready_s and node in self._of_node:
             self._bad_hosts[node] = None
         else:
             self._bad_hosts.pop(node, None)
 
     def node(self, name: str, raw: Received | None, now_s: float) -> None:
-        """A node is new, has changed, or (None) is gone."""
+        """Reports a node that is new, has changed, or (None) is gone."""
         if raw is None:
             self._nodes.pop(name, None)
             self._not_ready_s.pop(name, None)
@@ -214,7 +215,7 @@ class KubernetesProvider:
             self._dirty[found] = None
 
     def _adopt(self, name: str, raw: Received) -> None:
-        """Nodes of a pool of existing nodes are machines."""
+        """Tracks a node as a machine, if it belongs to a pool of existing nodes."""
         own = f"node/{name}"
         known = self._machines.get(own)
         if known is not None and not known.pool.selects(raw):
@@ -240,20 +241,20 @@ class KubernetesProvider:
         self._dirty[own] = None
 
     def _release(self, own: str, name: str, raw: Received) -> None:
-        """A node that no pool chooses: what this shard has put on it is taken off again.
+        """Removes this shard's marks from a node that no pool selects.
 
-        Karpenter copies the note of a NodeClaim to its node, which is not meant here.
+        Karpenter copies the note of a NodeClaim to its node, which does not count here.
         """
         note, is_claimed = note_of(raw.metadata), MACHINE in raw.metadata.labels
         ours = note is not None and (note.fleet, note.shard) == (self._name, self._shard)
         if ours and not is_claimed:
-            pool = self.pools[0]  # of which it was does not matter any more
+            pool = self.pools[0]  # which pool it belonged to no longer matters
             self._leaving.setdefault(own, TrackedMachine(own, pool, pool.place(0), name))
         if own in self._leaving:
             self._dirty[own] = None
 
     def pod(self, before: Received | None, after: Received | None) -> None:
-        """A pod is new, has changed, or (None) is gone."""
+        """Reports a pod that is new, has changed, or (None) is gone."""
         for raw, is_there in ((before, False), (after, True)):
             node = "" if raw is None else str(raw.spec.get("nodeName") or "")
             if raw is None or not node:
@@ -292,18 +293,18 @@ class KubernetesProvider:
         self._dirty[machine.id] = None
 
     def get(self, machine: str) -> Machine | None:
-        """One machine as it is."""
+        """The current record of a machine."""
         return self._changes.records.get(machine)
 
     def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:  # noqa: ARG002 - one shard
-        """What changed after a cursor."""
+        """The changes after a cursor."""
         self._epoch = max(epoch, self._epoch)
         page = self._changes.since(cursor, most)
         for record in page.records:
             machine = self._machines[record.id]
             machine.known = record.state
             if record.state == FAILED:
-                self._dirty[record.id] = None  # it may be something else by now
+                self._dirty[record.id] = None  # its state may have changed by now
         return page
 
     def changes_since(self, cursor: int) -> Page:
@@ -311,14 +312,14 @@ class KubernetesProvider:
         return self._changes.since(cursor)
 
     def touch(self, machine: str) -> None:
-        """Looks at a machine again: whose it is has changed."""
+        """Looks at a machine again after its shard has changed."""
         self._dirty[machine] = None
 
     def records(self) -> list[Machine]:
         return list(self._changes.records.values())
 
     def node_of(self, machine: str) -> str:
-        """The node of a machine; empty while there is none."""
+        """The node of a machine; empty if there is none."""
         found = self._machines.get(machine)
         return "" if found is None else found.node
 
@@ -328,16 +329,16 @@ class KubernetesProvider:
         is_in_use = found.node in self._nodes and self._pods.get(found.node)
         return found.note.need if is_in_use and found.note is not None else None
 
-    # Time, and what is to be done.
+    # Time and calls.
 
     def next_s(self) -> float:
-        """When something is to be answered or looked at; a time that has passed: at once."""
+        """When an answer or a check is due; a time in the past: at once."""
         if self._dirty or self._answers:
             return -INFINITY
         return min(self._due.values(), default=INFINITY)
 
     def advance(self, now_s: float) -> list[Completion]:
-        """Brings records up to date; gives all answers since the last time."""
+        """Updates records; returns all answers since the last call."""
         due = [name for name, at in self._due.items() if at <= now_s]
         for name in due:
             del self._due[name]
@@ -352,7 +353,7 @@ class KubernetesProvider:
         return answers
 
     def calls(self, now_s: float) -> list[FleetCall]:
-        """What is to be done now; each call must be answered."""
+        """The calls to make now, each of which must be answered."""
         calls: list[FleetCall] = []
         for name in sorted(self._touched):
             machine = self._machines.get(name) or self._leaving.get(name)
@@ -368,14 +369,14 @@ class KubernetesProvider:
         return calls
 
     def let_go(self) -> None:
-        """Orders may begin that were held back."""
+        """Lets orders that were held back begin."""
         self.held_back = False
         for machine in self._machines.values():
             if machine.order is not None and not machine.sent:
                 self._dirty[machine.id] = None
 
     def answered(self, call: FleetCall, outcome: ProviderOutcome, says: str, now_s: float) -> None:
-        """What became of a call. What it made of its object has been observed before this."""
+        """Takes the outcome of a call, whose effect on its object has already been observed."""
         machine = self._machines.get(call.machine) or self._leaving.get(call.machine)
         if machine is None:
             return
@@ -398,7 +399,7 @@ class KubernetesProvider:
             machine.retry_s = now_s + min(first_s * 2.0 ** min(machine.failures - 1, 10), most_s)
 
     def _is_leaving(self, node: str, uid: str) -> None:
-        """A pod was evicted: it need not be shown before the others are."""
+        """Marks an evicted pod as leaving before the cache shows it."""
         pods = self._pods.get(node, {})
         if uid in pods:
             pods[uid] = msgspec.structs.replace(pods[uid], leaving=True)
@@ -424,14 +425,14 @@ class KubernetesProvider:
             machine.order = None
             machine.known = {CAPACITY: SPECULATIVE, PERMANENT: FAILED}.get(cause, -1)
 
-    # What a machine is.
+    # Records of machines.
 
     def _refresh(self, machine: TrackedMachine, now_s: float) -> None:
-        """Its record as it is now, and the answer to its order where it has come to an end."""
+        """Updates the record of a machine, and answers its order if that has ended."""
         before = self._changes.records.get(machine.id)
         state, error = self._state(machine, before, now_s)
         if not _follows(machine, state):
-            # More has happened than the shard has seen: it hears of the loss first.
+            # The shard has missed a step: it is informed of the loss first.
             was = STATES[machine.known]
             state, error = FAILED, error or f"it was {was} and is {STATES[state]}"
         note, need = machine.note, self._holder(machine, state)
@@ -457,7 +458,7 @@ class KubernetesProvider:
         if order is None or order.operation == TAG:
             return
         if state == FAILED:
-            machine.order = None  # the list tells of it
+            machine.order = None  # the list reports it
         elif state == STEPS[order.operation].end:
             self._answers.append(Completion(machine.id, order.token, host=record.host))
             machine.order = None
@@ -471,7 +472,7 @@ class KubernetesProvider:
             return note.need
         if state == CREATING:
             return None
-        # Its purpose was not noted: as long as pods are on it, it is for them.
+        # Its need was not noted: as long as it has pods, it is for them.
         pool = machine.pool
         row = DemandRow(
             f"{self._cluster}.{machine.node}",
@@ -507,7 +508,7 @@ class KubernetesProvider:
         return (FAILED, why) if why else (_settled(goal, node), "")
 
     def _why_lost(self, machine: TrackedMachine, node: NodeState, now_s: float) -> str:
-        """Why a node will not be there for long, or is not any more; empty: nothing is wrong."""
+        """Why a node is lost or soon will be; empty: nothing is wrong."""
         if node.notice:
             return f"a notice: its node has the taint {node.notice}"
         since_s = self._not_ready_s.get(machine.node)
@@ -524,7 +525,7 @@ class KubernetesProvider:
     def _look_at(self, machine: TrackedMachine, at_s: float) -> None:
         self._due[machine.id] = min(at_s, self._due.get(machine.id, INFINITY))
 
-    # What is to be done to a machine.
+    # Calls for a machine.
 
     def _next(self, machine: TrackedMachine, now_s: float) -> list[FleetCall]:
         if machine.id in self._leaving:
@@ -547,7 +548,7 @@ class KubernetesProvider:
     def _order_call(
         self, machine: TrackedMachine, order: MachineOrder, record: Machine, now_s: float
     ) -> FleetCall | None:
-        """The one call that begins an order, or nothing where it has begun or cannot."""
+        """The one call that begins an order; None if it has begun or cannot."""
         operation, state = order.operation, record.state
         note = Note(
             CONFIGURE,
@@ -565,7 +566,7 @@ class KubernetesProvider:
             return self._note(machine, note, "it is counted for another need")
         step = STEPS[operation]
         if state == step.under_way:
-            machine.sent = True  # the end of what is under way answers the newer order
+            machine.sent = True  # its completion answers the newer order
             return None
         if state != step.start:
             error = f"it is {STATES[state]}; {operation} begins at {STATES[step.start]}"
@@ -601,7 +602,7 @@ class KubernetesProvider:
         return note_call(kind, machine.claim, machine.id, note, why)
 
     def _follow_up(self, machine: TrackedMachine, record: Machine, now_s: float) -> list[FleetCall]:
-        """What follows from the note and from what is observed."""
+        """The calls that follow from the note and from what is observed."""
         node, note, name = self._nodes.get(machine.node), machine.note, machine.id
         if record.state == FAILED:
             return self._give_up(machine, node, record.error)
@@ -641,9 +642,9 @@ class KubernetesProvider:
     def _give_up(
         self, machine: TrackedMachine, node: NodeState | None, why: str
     ) -> list[FleetCall]:
-        """A machine that is taken away, or lost: it is emptied while there is time.
+        """Empties a machine that is lost or being taken away, while there is time.
 
-        The shard hears of it first, so that another is on its way before pods are evicted.
+        The shard is informed first, so that a replacement is on its way before pods are evicted.
         """
         if machine.known != FAILED:
             return []
@@ -668,7 +669,7 @@ class KubernetesProvider:
 
 
 def _settled(goal: str, node: NodeState) -> int:
-    """The state of a machine whose node is as it should be."""
+    """The state of a machine whose node is healthy."""
     if goal == DRAIN:
         return DRAINING
     if goal == CONFIGURE or (not goal and not node.is_idle):
@@ -677,7 +678,7 @@ def _settled(goal: str, node: NodeState) -> int:
 
 
 def _follows(machine: TrackedMachine, state: int) -> bool:
-    """Whether a state can follow on what the shard takes a machine to be."""
+    """Whether a state can follow the one that the shard knows."""
     known, order = machine.known, machine.order
     if order is not None and order.operation != TAG:
         step = STEPS[order.operation]
@@ -691,7 +692,7 @@ def _is(order: MachineOrder | None, operation: str) -> bool:
 
 
 def _uncordon(node: NodeState) -> bool | None:
-    """A cordon that is not ours stays."""
+    """Whether to uncordon: a cordon that is not ours stays."""
     return False if node.cordoned_by_us else None
 
 

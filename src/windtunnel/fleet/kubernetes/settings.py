@@ -1,4 +1,4 @@
-"""The section `live.fleet`: where the machines of each pool come from on a Kubernetes cluster."""
+"""The section `live.fleet`: the source of each pool's machines on a Kubernetes cluster."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -12,7 +12,7 @@ from windtunnel.settings.manifests import DNS_LABEL
 from windtunnel.settings.section import Context, Section
 
 LONGEST_PREFIX = 56
-"""Of the names of machines: fleet and pool. With a number, they are values of labels."""
+"""Longest fleet and pool prefix of machine names, which with a number are label values."""
 MOST_SHARDS = 100
 
 LabelName = Annotated[str, Text("small letters, digits and '-'")]
@@ -28,11 +28,11 @@ class NodeClassRef(Section):
 
 
 class ClaimRequirement(Section):
-    """A requirement that is added to every NodeClaim of a pool."""
+    """A requirement added to every NodeClaim of a pool."""
 
     key: Label = Field(description="A well-known label of Karpenter or of its cloud provider.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(
-        default="In", description="How its values are meant."
+        default="In", description="How the values are compared."
     )
     values: list[Label] = Field(default_factory=list, description="The values.")
 
@@ -50,7 +50,7 @@ class LivePool(Section):
         "and `memory`.",
     )
     requirements: list[ClaimRequirement] = Field(
-        default_factory=list, description="More requirements of its NodeClaims."
+        default_factory=list, description="Additional requirements of its NodeClaims."
     )
     nodes: dict[Label, Label] = Field(
         default_factory=dict,
@@ -73,9 +73,9 @@ class LivePool(Section):
 
 
 class LiveShard(Section):
-    """A part of the fleet that is decided by itself."""
+    """A part of the fleet that is decided separately."""
 
-    name: LabelName = Field(description="Its name, part of those of its Lease and ConfigMap.")
+    name: LabelName = Field(description="Its name, part of the names of its Lease and ConfigMap.")
     zones: list[Word] = Field(
         min_length=1, description="The zones of its machines, until some are moved."
     )
@@ -87,21 +87,21 @@ class LiveFleet(Section):
 
     name: LabelName = Field(
         default="main",
-        description="The label `windtunnel.dev/fleet` of its NodeClaims, and part of the names "
-        "of all that it creates.",
+        description="The label `windtunnel.dev/fleet` of its NodeClaims, and part of the "
+        "name of everything that it creates.",
     )
     pools: list[LivePool] = Field(
-        min_length=1, description="Where machines come from, for each pool of `fleet.pools`."
+        min_length=1, description="The source of machines for each pool of `fleet.pools`."
     )
     shards: list[LiveShard] = Field(
         default_factory=list,
         max_length=MOST_SHARDS,
-        description="Default: one shard for all.",
+        description="The shards; default: one for the whole fleet.",
     )
     lost_after_s: Annotated[float, Duration("10s", "24h")] = Field(
         default=600.0,
-        description="How long a node may not be ready before it counts as lost, unless over half "
-        "of the fleet's nodes are not ready.",
+        description="How long a node may be not ready before it counts as lost, unless "
+        "over half of the fleet's nodes are not ready.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -122,16 +122,16 @@ class LiveFleet(Section):
 
 
 class FleetLiveSettings(Section):
-    """What only makes sense live."""
+    """Settings that apply only to a live fleet."""
 
-    fleet: LiveFleet = Field(description="Where machines come from.")
+    fleet: LiveFleet = Field(description="The source of machines.")
 
 
 class FleetFile(Section):
-    """What `windtunnel operate --fleet` reads."""
+    """The file read by `windtunnel operate --fleet`."""
 
-    fleet: FleetSettings = Field(description="As in a scenario.")
-    live: FleetLiveSettings = Field(description="What only makes sense live.")
+    fleet: FleetSettings = Field(description="The `fleet` section, as in a scenario.")
+    live: FleetLiveSettings = Field(description="Settings that apply only to a live fleet.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         pools = {pool.name: pool for pool in self.fleet.pools}

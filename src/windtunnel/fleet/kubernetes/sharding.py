@@ -1,7 +1,7 @@
-"""Several shards on one cluster: what they and their coordinator tell each other, in ConfigMaps.
+"""Several shards on one cluster: messages between them and their coordinator, in ConfigMaps.
 
 A shard writes its report beside its rows. The coordinator writes its books and all instructions
-into one ConfigMap by one call: an instruction that can be read is in the books. Both read with a
+into one ConfigMap with one call, so a visible instruction is always in the books. Both read with a
 plain GET and never from a cache, which could show an instruction that was answered long ago.
 """
 
@@ -34,7 +34,7 @@ class ShardOrders(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FleetCoordinator:
-    """The coordinator of a fleet, with its books as they were stored."""
+    """The coordinator of a fleet, with its stored books."""
 
     def __init__(self, data: dict[str, Any] | None, fleet: LiveFleet) -> None:
         books = _decoded(data, BOOKS, Books) if data else None
@@ -46,7 +46,7 @@ class FleetCoordinator:
                 self._coordinator.assign(zone, shard.name)
 
     def report(self, data: dict[str, Any] | None, now_s: float) -> None:
-        """Takes the report in the ConfigMap of a shard, if there is one."""
+        """Takes the report from the ConfigMap of a shard, if there is one."""
         if not data or REPORT not in data:
             return
         report = _decoded(data, REPORT, ShardReport)
@@ -57,18 +57,18 @@ class FleetCoordinator:
         )
 
     def data(self) -> dict[str, str]:
-        """What is stored: books and instructions, by one call."""
+        """The data to store: books and instructions, in one call."""
         orders = {name: self._orders[name] for name in sorted(self._orders)}
         return {BOOKS: _text(self._coordinator.books), ORDERS: _text(orders)}
 
 
 def territory_of(data: dict[str, Any], shard: str) -> Territory:
-    """The machines of a shard that starts, as the coordinator's ConfigMap says."""
+    """The machines of a starting shard, from the coordinator's ConfigMap."""
     return Coordinator(_decoded(data, BOOKS, Books)).territory(shard)
 
 
 def orders_of(data: dict[str, Any], shard: str) -> list[Instruction]:
-    """What the coordinator's ConfigMap asks of a shard."""
+    """The instructions for a shard in the coordinator's ConfigMap."""
     found = _decoded(data, ORDERS, dict[str, ShardOrders])
     return found[shard].all() if shard in found else []
 

@@ -1,4 +1,4 @@
-"""What a cycle wants done to machines, and what it says of each need."""
+"""The output of a cycle: actions on machines, and a verdict for each need."""
 
 from typing import Final
 
@@ -16,27 +16,26 @@ RECLAIM: Final = 5
 DELETE: Final = 6
 
 ACTIONS: Final = ("nothing", "bootstrap", "provision", "adopt", "preempt", "reclaim", "delete")
-"""By number: an idle machine joins a cluster; one is created, and joins it; a machine of the
-cluster is counted for another need of it; a machine is drained for a need of higher priority;
-one is drained since its cluster needs it no more; an idle one is given back."""
+"""By number: an idle machine joins a cluster; a machine is created and joins one; a machine of the
+cluster is counted for another of its needs; a machine is drained for a need of higher priority; one
+is drained because its cluster no longer needs it; an idle one is deleted."""
 
 START_STATE: Final = (-1, IDLE, SPECULATIVE, CONFIGURED, CONFIGURED, CONFIGURED, IDLE)
-"""By action: the state that a machine must be in when it starts. Adoption may also start while
-the machine is configuring."""
+"""By action: the state in which it may start; adoption also while the machine is configuring."""
 
 
 class Action(msgspec.Struct, frozen=True, gc=False):
-    """One thing to do to one machine, and why."""
+    """One action on one machine, and the reason."""
 
     kind: int
     machine: str
     cluster: str = ""
     need: NeedKey | None = None
-    """The need that gets the machine, now or once it is drained."""
+    """The need that gets the machine, at once or after its drain."""
     grace_s: float = 0.0
     """How long the cluster may take to empty it."""
     priority: int = 0
-    """Of the need that it is for; work of higher priority is started first."""
+    """The priority of the need that it is for; actions of higher priority start first."""
     cost: float = 0.0
     """The effective dollars per hour by which the machine was chosen."""
     reason: str = ""
@@ -57,14 +56,14 @@ VERDICTS: Final = (
     "NO_MATCHING_SUPPLY",
     "PREEMPTION_EXHAUSTED",
 )
-"""By number: machines that are there or on their way cover it; the rest is being drained for it;
-machines would suffice, but not within one domain or evenly enough; all that match
-belong to needs of the same or a higher priority; no machine matches, or too few do; all that
-could be taken from needs of lower priority is not enough."""
+"""By number: covered by machines that are there or on their way; the rest is being drained for it;
+enough machines, but not within one domain or not evenly enough; all matching machines belong to
+needs of the same or a higher priority; no machine matches, or too few do; the machines of lower
+priority are not enough."""
 
 
 class NeedVerdict(msgspec.Struct, frozen=True, gc=False):
-    """What became of a need in a cycle, in a word and in a sentence."""
+    """The outcome of a cycle for a need, as a code and a sentence."""
 
     need: NeedKey
     verdict: int
@@ -75,32 +74,32 @@ NONE: Final = 0
 MEDIUM: Final = 1
 HIGH: Final = 2
 CONFIDENCE: Final = ("none", "medium", "high")
-"""By number: nothing matches; machines could be created; idle machines are there."""
+"""By number: nothing matches; machines could be created; there are idle machines."""
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False):
-    """What a cluster could get more of, if it asked."""
+    """What a cluster could get if it asked for more."""
 
     cluster: str
     fingerprint: str
     confidence: int
     price_per_hour: float
-    """Of the cheapest machine that is free; 0 where none is."""
+    """The price of the cheapest free machine; 0: none is free."""
 
 
 class CyclePlan(msgspec.Struct):
-    """What one cycle decided."""
+    """The decisions of one cycle."""
 
     actions: list[Action]
-    """In the order in which they should start: acquisitions by priority, then what leaves."""
+    """In the order in which they should start: acquisitions by priority, then removals."""
     withdrawn: list[str]
-    """Machines whose planned action, not begun, is taken back."""
+    """Machines whose planned action is withdrawn before it has begun."""
     shortfalls: list[NeedVerdict]
     """The needs that are not satisfied."""
     needs: int
-    """How many needs there are; those without a shortfall are satisfied."""
+    """The number of needs; those without a shortfall are satisfied."""
     hints: list[Hint] = []
-    """What clusters could get more of, where that changed."""
+    """What clusters could get more of, as far as it changed."""
 
 
 IDLE_REASON: Final = "the cheapest idle machine that matches"
@@ -119,7 +118,7 @@ WHY: Final = (
     "no machine that is there, or can be had now, matches and can host the smallest unit",
     "what needs of lower priority hold is not enough",
 )
-"""By verdict: the reason in words."""
+"""The reason by verdict."""
 
 
 TOO_FEW: Final = "all machines that match, free or in use, are too few"
@@ -128,9 +127,9 @@ TOO_FEW: Final = "all machines that match, free or in use, are too few"
 def in_words(
     verdict: int, missing: list[tuple[str, int]], *, some_match: bool = True, withheld: int = 0
 ) -> str:
-    """A verdict as a sentence, with the amounts that are missing.
+    """Describes a verdict in a sentence, with the missing amounts.
 
-    `withheld`: how many places would do where their provider made no machine.
+    `withheld`: the number of suitable places for which the provider had no capacity.
     """
     why = TOO_FEW if verdict == NO_MATCHING_SUPPLY and some_match else WHY[verdict]
     if withheld:

@@ -1,28 +1,28 @@
-"""Allocation of machines that several needs want: an auction among them.
+"""Allocates machines that several needs want, by an auction among them.
 
-Served one after the other, the first need takes machines that it could do without and another could
-not. In an auction each bids for the machines that are cheapest for a unit, and pays up to what its
-second choice would cost it; an outbid need bids on other machines. These prices are not paid: they
-only say which need gains most by a machine. When no units are left, the sum is close to the least
-there could be.
+If needs are served one after the other, the first takes machines that it could do without and
+another could not. In an auction each bids for the machines with the lowest cost per unit, up to the
+cost of its second choice; an outbid need bids on other machines. Nothing is actually paid: prices
+only show which need gains most from a machine. Once every unit has a machine, the total cost is
+close to the minimum.
 """
 
 from typing import Final
 
 FIRST_STEP: Final = 0.005
-"""By how much of the mean cost of a machine a bid is above the last one at least; it doubles as
-often as every need could have bid for everything, so that an auction ends."""
+"""The smallest increment of a bid, as a share of the mean cost of a machine; it doubles after as
+many bids as there are choices, so that every auction ends."""
 MOST_ROUNDS: Final = 12
-"""After so many doublings there are not enough machines for all, and it is given up."""
+"""After this many doublings there are not enough machines for all, and the auction is abandoned."""
 MOST_BIDDERS: Final = 200
-"""Where there are more needs, those of one kind bid as one."""
+"""With more needs than this, those of one kind bid together."""
 LEAST_SAVING: Final = 0.001
-"""The share of the cost that must be saved: else needs keep their machines."""
+"""The share of the cost that must be saved; otherwise needs keep their machines."""
 NO_NEED: Final = -1
 
 
 class Choice:
-    """Machines that would do for a need: which ones, how many units fit on one, and its cost."""
+    """Machines that suit a need: their stock, how many units fit on one, and its cost."""
 
     __slots__ = ("cost", "room", "stock")
 
@@ -33,22 +33,22 @@ class Choice:
 
 
 class Ask:
-    """A need: so many units of one size, what it could take, and how many of each it has now."""
+    """A need: its number of units of one size, its choices, and how many of each it has now."""
 
     __slots__ = ("choices", "has", "kind", "units")
 
     def __init__(self, kind: int, units: int, choices: list[Choice], has: list[int]) -> None:
-        self.kind: Final = kind  # the same for all that have the same choices
+        self.kind: Final = kind  # the same for all needs with the same choices
         self.units: Final = units
         self.choices: Final = choices
         self.has: Final = has
 
 
 def is_worth_it(free: list[int], kinds: list[Ask], *, is_short: bool) -> bool:
-    """Whether needs should try to share out machines anew, by what those of one kind have together.
+    """Whether reallocating machines may pay off, by what the needs of each kind have together.
 
-    Whole machines for each need are left aside, so that thousands of needs are looked at as some
-    kinds. Where a need is short it is enough that there are machines for all.
+    Rounding to whole machines per need is ignored, so that thousands of needs are treated as a few
+    kinds. If a need is short, it suffices that there are machines for all.
     """
     left = list(free)
     for ask in kinds:
@@ -67,7 +67,7 @@ def is_worth_it(free: list[int], kinds: list[Ask], *, is_short: bool) -> bool:
 
 
 def _cost_of_units(ask: Ask, held: list[int]) -> float:
-    """What some machines cost, but for the room that is left on them."""
+    """The cost of some machines, without their unused room."""
     cost, room = 0.0, 0
     for at, choice in enumerate(ask.choices):
         cost += held[at] * choice.cost
@@ -76,10 +76,10 @@ def _cost_of_units(ask: Ask, held: list[int]) -> float:
 
 
 def share_out(free: list[int], asks: list[Ask]) -> list[list[int]] | None:
-    """How many of each of its choices every need shall have, so that none is short: where some are
-    now, or where that is cheaper than now. None where needs keep their machines.
+    """How many machines of each of its choices every need gets so that none is short, if one is
+    short now or the total becomes cheaper. None: needs keep their machines.
 
-    `free` counts the machines of each stock, with those that the needs have.
+    `free` counts the machines of each stock, including those that the needs have.
     """
     groups: dict[int, list[Ask]] = {}
     for number, ask in enumerate(asks):
@@ -106,7 +106,7 @@ def share_out(free: list[int], asks: list[Ask]) -> list[list[int]] | None:
 
 
 def _is_better(asks: list[Ask], shares: list[list[int]]) -> bool:
-    """Whether a need is short with what it has now, or all together pay less."""
+    """Whether a need is short with what it has now, or the total becomes cheaper."""
     before, after = 0.0, 0.0
     for ask, share in zip(asks, shares, strict=True):
         room = 0
@@ -132,7 +132,7 @@ def _is_contended(left: list[int], kinds: list[Ask]) -> bool:
 
 
 def _take(ask: Ask, quota: list[int], left: list[int]) -> list[int] | None:
-    """What one need takes of what its kind has, and of what is left where that is not enough."""
+    """The machines for one need: from the quota of its kind, then from the rest."""
     share = [0] * len(quota)
     room = 0
     while room < ask.units:
@@ -157,7 +157,7 @@ def _take(ask: Ask, quota: list[int], left: list[int]) -> list[int] | None:
             left[choice.stock] -= count
         share[best] += count
         room += count * choice.room
-    for at, choice in enumerate(ask.choices):  # the last one may have made others needless
+    for at, choice in enumerate(ask.choices):  # the last one may have made others superfluous
         spare = (room - ask.units) // choice.room
         count = spare if spare < share[at] else share[at]
         share[at] -= count
@@ -167,7 +167,7 @@ def _take(ask: Ask, quota: list[int], left: list[int]) -> list[int] | None:
 
 
 class Bidder:
-    """One need, or all of a kind."""
+    """One need, or all needs of a kind."""
 
     __slots__ = ("choices", "held", "lacks", "units")
 
@@ -178,7 +178,7 @@ class Bidder:
         self.held: Final = [0] * len(choices)  # machines, by choice
 
     def change(self, at: int, count: int) -> None:
-        """It has so many machines more, or fewer."""
+        """Changes its number of machines of a choice."""
         self.held[at] += count
         room = 0
         for place, choice in enumerate(self.choices):
@@ -187,14 +187,14 @@ class Bidder:
 
 
 class Lot:
-    """Machines of one stock that one bidder has for one price."""
+    """Machines of one stock that one bidder has at one price."""
 
     __slots__ = ("at", "count", "holder", "price")
 
     def __init__(self, price: float, holder: int, at: int, count: int) -> None:
         self.price: Final = price
         self.holder: Final = holder
-        self.at: Final = at  # which choice of its holder it is
+        self.at: Final = at  # the number of its holder's choice
         self.count = count
 
 
@@ -208,10 +208,10 @@ class Auction:
         self._bids_a_round: Final = len(costs)
         self._step = FIRST_STEP * sum(costs) / len(costs) if costs else 0.0
         self._alone: Final = max(costs, default=0.0)
-        """How far above the price a need goes that has no second choice."""
+        """The extra amount bid by a need without a second choice."""
 
     def run(self) -> bool:
-        """Lets needs bid until all units have a machine. False where that was given up."""
+        """Runs the auction until all units have a machine. False if it is abandoned."""
         bidders = self._bidders
         turns = list(range(len(bidders)))
         at, bids = 0, 0
@@ -229,7 +229,7 @@ class Auction:
         return True
 
     def _bid(self, number: int, turns: list[int]) -> bool:
-        """One bid; an outbid need has another turn. False where nothing is left."""
+        """Places one bid; an outbid need gets another turn. False if no machine is left."""
         bidder = self._bidders[number]
         best, best_value, second = -1, 0.0, -1.0
         found: Lot | None = None
@@ -264,7 +264,7 @@ class Auction:
         return True
 
     def _cheapest(self, stock: int, but: int) -> Lot | None:
-        """The machines of a stock with the lowest price, leaving out those of one bidder."""
+        """The lot of a stock with the lowest price, except those of one bidder."""
         best: Lot | None = None
         for lot in self._lots[stock]:
             if lot.holder != but and (best is None or lot.price < best.price):

@@ -1,9 +1,8 @@
-"""Idle machines that are kept for the loss of others: of a whole domain, and of single ones.
+"""Idle machines kept as replacements: for the loss of a whole domain, and of single machines.
 
-Machines of one type in one zone can stand in for each other. Of each such kind, so many idle ones
-are kept that whichever domain (a rack) is lost, the idle machines elsewhere replace all that was in
-use there. Any need may take its machines; the buffer is filled again while there is a
-quota.
+Machines of one type in one zone are interchangeable. Enough idle ones of each kind are kept that,
+whichever domain (a rack) is lost, the idle machines elsewhere replace all that were in use there.
+Any need may take them; the buffer is refilled while there is quota.
 """
 
 import math
@@ -25,17 +24,17 @@ Kind = tuple[str, str]
 
 
 class BufferLimits(msgspec.Struct, frozen=True):
-    """What losses must be covered."""
+    """The losses to cover."""
 
     domain_key: str = RACK
-    """What is lost as a whole; empty where nothing is."""
+    """The key of domains that may be lost as a whole; empty: none."""
     share: float = 0.02
-    """Of machines in use, how many single losses are covered on top."""
+    """The share of machines in use that may be lost singly in addition."""
     most_created: int = 100
-    """How many machines of a kind are created for it in one cycle."""
+    """Maximum machines of a kind created for the buffer per cycle."""
 
     def check(self) -> "BufferLimits":
-        """Itself, when every limit makes sense."""
+        """Returns itself if every limit is valid."""
         if not 0.0 <= self.share <= 1.0:
             raise InputError(f"the share of the buffer is {self.share}", allowed="0 to 1")
         if self.most_created < 0:
@@ -44,33 +43,33 @@ class BufferLimits(msgspec.Struct, frozen=True):
 
 
 class Exposure(msgspec.Struct, frozen=True):
-    """What the loss of one domain would do to one kind of machines."""
+    """The effect of losing one domain on one kind of machine."""
 
     kind: Kind
     domain: str
     in_use: int
     """Machines that would have to be replaced."""
     needed: int
-    """With the single losses that are covered on top."""
+    """Including the single losses to cover."""
     idle_elsewhere: int
 
     @property
     def short(self) -> int:
-        """Machines that could not be replaced at once; below 0, so many are to spare."""
+        """Machines that could not be replaced at once; negative: the surplus."""
         return self.needed - self.idle_elsewhere
 
 
 class Buffer:
-    """Keeps idle machines from being given back, and has more of them created."""
+    """Prevents idle machines from being deleted, and has more of them created."""
 
     def __init__(self, inventory: Inventory, limits: BufferLimits | None = None) -> None:
         self._inventory: Final = inventory
         self._limits: Final = (limits or BufferLimits()).check()
         self._aside: Final[dict[str, None]] = {}
-        """Machines that are on their way into the buffer or out of it: they are unused."""
+        """Machines on their way into or out of the buffer, which are not in use."""
 
     def exposures(self) -> list[Exposure]:
-        """For every kind and domain what its loss would do, by name."""
+        """The exposure of every kind and domain, by name."""
         aside = self._count_aside()
         found = []
         for kind, stocks in sorted(self._kinds().items()):
@@ -81,20 +80,20 @@ class Buffer:
             for stock in stocks:
                 by_domain.setdefault(self._domain(stock), []).append(stock)
             for domain, some in sorted(by_domain.items()):
-                # What has no domain is not lost as a whole.
+                # Machines without a domain are not lost together.
                 in_use = sum(used[stock] for stock in some) if domain else 0
                 there = sum(stock.idle_count for stock in some) if domain else 0
                 found.append(Exposure(kind, domain, in_use, in_use + singles, idle - there))
         return found
 
     def keep(self, plan: CyclePlan) -> None:
-        """Changes what a cycle decided: fewer idle machines are given back, more are created."""
+        """Changes the plan of a cycle: fewer idle machines are deleted, more are created."""
         short: dict[Kind, dict[str, int]] = {}
         for one in self.exposures():
             short.setdefault(one.kind, {})[one.domain] = one.short
         for name in self._aside:
             entry = self._inventory.entries[name]
-            if entry.planned == DELETE:  # it still is idle, and will not be
+            if entry.planned == DELETE:  # still idle, but not for long
                 self._add(short, entry.stock, -1)
             elif entry.state != DELETING:
                 self._add(short, entry.stock, 1)
@@ -114,7 +113,7 @@ class Buffer:
         return stock.attributes.get(self._limits.domain_key, "")
 
     def _count_aside(self) -> dict[Stock, int]:
-        """By stock, the machines that are neither free nor in use; forgets what has arrived."""
+        """Machines by stock that are neither free nor in use; forgets those that have arrived."""
         counts: dict[Stock, int] = {}
         for name in list(self._aside):
             entry = self._inventory.entries.get(name)
@@ -130,7 +129,7 @@ class Buffer:
         return counts
 
     def _add(self, short: dict[Kind, dict[str, int]], stock: Stock, count: int) -> None:
-        """So many idle machines more, which help wherever their own domain is not what is lost."""
+        """Counts this many idle machines more, which help if any domain but their own is lost."""
         by_domain = short.get(_kind(stock), {})
         own = self._domain(stock)
         for domain in by_domain:
@@ -142,7 +141,7 @@ class Buffer:
         return any(n > 0 and (not domain or domain != own) for domain, n in by_domain.items())
 
     def _hold_back(self, plan: CyclePlan, short: dict[Kind, dict[str, int]]) -> None:
-        """Of the machines that were to be given back, those stay without which it is too few."""
+        """Keeps those machines due for deletion without which the buffer would be too small."""
         entries = self._inventory.entries
         leaving = [one for one in plan.actions if one.kind == DELETE]
         for action in leaving:
@@ -162,7 +161,7 @@ class Buffer:
             ]
 
     def _fill(self, plan: CyclePlan, stocks: list[Stock], by_domain: dict[str, int]) -> None:
-        """Has machines created, one by one, the cheapest of those that help."""
+        """Has machines created one by one, the cheapest of those that help."""
         free = {
             stock: [
                 one

@@ -1,11 +1,11 @@
-"""Cheaper machines for needs that have dear ones: replaced first, drained later, within a budget.
+"""Replaces expensive machines by cheaper ones: created first, drained later, within a budget.
 
-The cycle takes the machines that cost least for a unit and are free at the time, and keeps what it
-has. Later a cheaper one may be free, one large machine may do for many small ones, or a need may
-have shrunk onto a machine that is too large. A pass here looks for replacements and has them
-brought up beside the old machines. Once they are there, the cycle itself keeps the cheapest and
-drains the rest, as it does with whatever a need has too much of. So nothing is drained before its
-replacement works, and one that fails changes nothing.
+The cycle takes the free machines with the lowest cost per unit at the time, and keeps what it has.
+Later a cheaper one may be free, one large machine may replace many small ones, or a need may have
+shrunk below the size of its machine. A pass here finds replacements and starts them beside the old
+machines. Once they are ready, the cycle itself keeps the cheapest and drains the rest, like any
+surplus of a need. So nothing is drained before its replacement works, and a replacement that fails
+changes nothing.
 """
 
 import math
@@ -24,29 +24,29 @@ REASON: Final = "a cheaper machine than one that the need has"
 MOST_STOCKS: Final = 8
 """How many stocks are tried for a need: the cheapest with free machines."""
 MOST_NEW: Final = 64
-"""How many machines of a stock may come in the place of others at once; tried by halves."""
+"""Maximum machines of a stock in one replacement; smaller numbers are tried by halving."""
 
 
 class ConsolidationLimits(msgspec.Struct, frozen=True):
-    """What a replacement must be worth, and how many machines may leave at once."""
+    """The required benefit of a replacement, and how many machines may leave at once."""
 
     least_saving: float = 0.15
-    """The share of what the leaving machines cost that must be saved: no churn for cents."""
+    """The share of the leaving machines' cost that must be saved, to avoid churn for cents."""
     payback_h: float = 720.0
-    """Within how long savings must pay what it costs the need to be moved: its reclamation penalty
-    for each machine that leaves. A month is what a machine lives in many fleets."""
+    """The time within which savings must pay for moving the need: its reclamation penalty for each
+    machine that leaves. A month is the lifetime of a machine in many fleets."""
     budget_share: float = 0.1
-    """Of the machines of a cluster, how many may be on their way out at once; in any case as many
-    as one machine replaces, so that a large one can take the place of all small ones."""
+    """The share of a cluster's machines that may be leaving at once; always at least as many as one
+    machine replaces, so that a large one can replace all small ones."""
     budget_machines: int = 100
-    """The same over all clusters."""
+    """Maximum machines leaving at once in all clusters together."""
     cooldown_s: float = 600.0
     """How long a need is left alone after a replacement was begun for it."""
     rows_per_pass: int = 2000
-    """How many needs a pass looks at; the next one goes on from there."""
+    """Number of needs per pass; the next pass continues from there."""
 
     def check(self) -> "ConsolidationLimits":
-        """Itself, when every limit makes sense."""
+        """Returns itself if every limit is valid."""
         for name in ("least_saving", "budget_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InputError(f"{name} is {getattr(self, name)}", allowed="0 to 1")
@@ -60,7 +60,7 @@ class ConsolidationLimits(msgspec.Struct, frozen=True):
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """Machines that come, and those that will leave for them."""
+    """Machines to add, and those that will leave for them."""
 
     comes: list[MachineEntry]
     leaves: list[MachineEntry]
@@ -69,7 +69,7 @@ class Replacement(msgspec.Struct, frozen=True):
 
 
 class Consolidator:
-    """Looks for replacements, and counts what is on its way out because of them."""
+    """Finds replacements, and counts the machines that are leaving because of them."""
 
     def __init__(self, planner: Planner, limits: ConsolidationLimits | None = None) -> None:
         self._planner: Final = planner
@@ -78,12 +78,12 @@ class Consolidator:
         self._rests: Final[dict[NeedRow, float]] = {}
         self._leaving: Final[dict[str, tuple[ClusterHoldings, float]]] = {}
         self.begun = 0
-        """How many replacements were begun."""
+        """The number of replacements begun."""
         self.saving = 0.0
-        """What they save, in effective dollars per hour."""
+        """Their total saving, in effective dollars per hour."""
 
     def propose(self, now_s: float) -> list[Action]:
-        """Plans replacements; gives what is to be done. For after a cycle."""
+        """Plans replacements and returns the actions; called after a cycle."""
         self._settle(now_s)
         rows = list(self._planner.inventory.rows.values())
         found: list[tuple[float, NeedRow, Replacement]] = []
@@ -106,7 +106,7 @@ class Consolidator:
     # Budgets.
 
     def _settle(self, now_s: float) -> None:
-        """Forgets what has left, and what stayed after all."""
+        """Forgets machines that have left, or stayed after all."""
         entries = self._planner.inventory.entries
         for name, (_, until_s) in list(self._leaving.items()):
             entry = entries.get(name)
@@ -131,19 +131,19 @@ class Consolidator:
     # Replacements.
 
     def _is_calm(self, row: NeedRow, now_s: float) -> bool:
-        """Whether a need has all it asks for, and nothing of it is on its way."""
+        """Whether a need has everything it asks for, with nothing on its way."""
         return (
             row.live
             and row.whole
             and not row.dirty
-            and not row.skew  # an even spread leaves no choice of which one goes
+            and not row.skew  # an even spread leaves no choice of which one to remove
             and bool(row.held)
             and now_s >= self._rests.get(row, -math.inf)
             and all(_is_settled(entry) for entry in row.held)
         )
 
     def _best(self, row: NeedRow) -> Replacement | None:
-        """The replacement that saves most and is worth it."""
+        """The most valuable replacement, if any is worth it."""
         supply = self._planner.supply_of(row)
         ranks = [supply.rank[entry.stock] for entry in row.held]
         dearest = max(supply.costs[rank] for rank in ranks)
@@ -170,7 +170,7 @@ class Consolidator:
         return best
 
     def _weigh(self, row: NeedRow, comes: list[MachineEntry]) -> Replacement | None:
-        """What the cycle would keep if some machines were there, if that is worth it."""
+        """The replacement with these machines, by what the cycle would keep; None: not worth it."""
         kept = self._planner.would_keep(row, row.held + comes)
         names = {entry.id for entry in kept}
         if any(entry.id not in names for entry in comes):

@@ -1,8 +1,8 @@
-"""What a machine costs a need, and what it costs a workload to lose one.
+"""The cost of a machine to a need, and of losing a machine to a workload.
 
-There are two penalties, and they are never mixed: of an interruption (the provider takes the
-machine) and of a reclamation (we take it). Penalties are in 28 buckets that double; dollars are
-rounded up to the upper end of their bucket, so that workloads that differ by cents are one need.
+There are two penalties, which are never mixed: for an interruption (by the provider) and for a
+reclamation (by us). Penalties are in 28 buckets that double; dollars are rounded up to the upper
+end of their bucket, so that workloads that differ by cents are one need.
 """
 
 import math
@@ -25,11 +25,11 @@ def _upper_end(bucket: int) -> float:
 
 
 DOLLARS: Final = [_upper_end(bucket) for bucket in range(BUCKETS)]
-"""The dollars that a bucket counts as: 0, 0, 0.5, 1, 2, ... 8,388,608, infinity."""
+"""The dollars that a bucket stands for: 0, 0, 0.5, 1, 2, ... 8,388,608, infinity."""
 
 
 def bucket_of(dollars: float) -> int:
-    """The bucket of a penalty; infinity, and whatever is above the last bucket, is pinned."""
+    """The bucket of a penalty; anything above the last finite bucket is pinned."""
     if math.isnan(dollars) or dollars < 0.0:
         raise InputError(f"the penalty is {dollars}", allowed="0 or more dollars, or infinity")
     bucket = FREE
@@ -39,24 +39,24 @@ def bucket_of(dollars: float) -> int:
 
 
 DRAIN_S: Final = 30.0
-"""How long a machine takes to drain, by default."""
+"""Default time to drain a machine."""
 RECLAIM_GRACE_S: Final = 600.0
-"""How long a machine that its cluster no longer needs has to empty itself."""
+"""The time that a machine no longer needed by its cluster has to empty itself."""
 
 
 def effective_cost(price_per_hour: float, interruption_probability: float, bucket: int) -> float:
-    """Dollars by which machines are compared for a need: price, and the risk of losing it.
+    """The dollars by which machines are compared for a need: price, and the risk of losing one.
 
-    The units are mixed on purpose: an hour's price stands against one interruption.
+    The units are mixed on purpose: the price of an hour is weighed against one interruption.
     """
     if interruption_probability <= 0.0:
-        return price_per_hour  # a pinned need costs infinitely much only where there is a risk
+        return price_per_hour  # the cost of a pinned need is infinite only if there is a risk
     return price_per_hour + interruption_probability * DOLLARS[bucket]
 
 
 def victim_score(interruption_bucket: int, reclamation_bucket: int) -> float:
-    """How good it is to take a machine from a need, beside the gap between priorities, of which
-    each counts 1; larger is better."""
+    """How well a machine can be taken from a need, on top of the priority gap, where each priority
+    counts 1; larger is better."""
     return (
         0.1 / DRAIN_S
         + 0.1 / max(0.01, DOLLARS[interruption_bucket])
@@ -65,7 +65,7 @@ def victim_score(interruption_bucket: int, reclamation_bucket: int) -> float:
 
 
 def preemption_grace_s(gap: int) -> float:
-    """How long a victim may take to leave: the further below in priority, the less."""
+    """How long a victim may take to leave: the larger the priority gap, the shorter."""
     if gap > 900_000:
         return 10.0
     if gap > 500_000:

@@ -1,9 +1,8 @@
-"""The decision cycle: which machine serves which need, decided again where something changed.
+"""The decision cycle: which machine serves which need, decided again where something has changed.
 
-It decides exactly as `tests/fleet/reference.py` does, slowly and obviously; property tests hold the
-two equal. Here a cycle looks only at rows whose need or machines changed and at those that still
-lack something. What it decides is planned in the inventory at once, so that the next cycle counts
-on it.
+It decides exactly as `tests/fleet/reference.py` does slowly and plainly; property tests compare the
+two. A cycle looks only at rows whose need or machines changed, and at those that are still short.
+Decisions are recorded in the inventory at once, so that the next cycle counts on them.
 """
 
 from typing import Final
@@ -75,7 +74,7 @@ class Planner:
         self._short: list[NeedRow] = []
 
     def cycle(self, now_s: float) -> CyclePlan:
-        """Decides what to do now. To ask again without a change gives nothing to do."""
+        """Decides what to do now. A second call without a change yields no actions."""
         told = self.instruments
         began = told.begin()
         self._preemption.start()
@@ -102,11 +101,11 @@ class Planner:
         return plan
 
     def supply_of(self, row: NeedRow) -> Supply:
-        """The machines that will do for a row that is asked for."""
+        """The machines that suit a live row."""
         return self._supplies.of(row)
 
     def full_domains(self, row: NeedRow) -> list[str]:
-        """The domains of a spread that may have no more machines before others do."""
+        """The domains of a spread that may not get more machines before others do."""
         if not row.skew:
             return []
         supply = self._supplies.of(row)
@@ -114,11 +113,11 @@ class Planner:
         return [value for value in supply.values if value not in may_grow]
 
     def would_keep(self, row: NeedRow, entries: list[MachineEntry]) -> list[MachineEntry]:
-        """What a row would keep of some machines that fit, if all of them were there."""
+        """The machines that a row would keep out of these suitable ones, if all were ready."""
         return self._moves.would_keep(row, entries)
 
     def explain(self, key: NeedKey) -> NeedVerdict:
-        """What became of a need in the last cycle, with what it has and what it lacks."""
+        """The outcome of the last cycle for a need, with what it has and what it lacks."""
         row = self.inventory.rows.get(key)
         if row is None or not row.live:
             raise InputError(
@@ -132,7 +131,7 @@ class Planner:
         return NeedVerdict(key, verdict, words)
 
     def _rows_to_look_at(self) -> list[NeedRow]:
-        """Those that changed and those that lack something, in the order of service."""
+        """The rows that changed or are short, in the order of service."""
         inventory = self.inventory
         rows = list(inventory.dirty)
         inventory.dirty.clear()
@@ -147,7 +146,7 @@ class Planner:
         return ordered
 
     def _seed(self, rows: list[NeedRow]) -> None:
-        """Phase 1, first: what each row has."""
+        """Phase 1, first part: counts what each row has."""
         for row in rows:
             if not row.dirty and not row.same:
                 continue
@@ -165,10 +164,11 @@ class Planner:
                 self.inventory.forget(row)
 
     def _acquire_all(self, rows: list[NeedRow]) -> list[NeedRow]:
-        """Phase 1, then: what rows can get, in the order of service. Gives those that lack.
+        """Phase 1, second part: acquires machines in the order of service; returns rows still
+        short.
 
-        A few rows that take the same path share a lap: to read a clock for each would cost more
-        than it tells.
+        A few rows on the same path share a lap: reading a clock for each would cost more than it is
+        worth.
         """
         told, supplies = self.instruments, self._supplies
         wanting = [row for row in rows if row.live and not row.whole]
@@ -196,12 +196,12 @@ class Planner:
         if self._exchange.run():
             for row in wanting:
                 if not row.whole and not row.same:
-                    self._acquire(row, supplies.of(row))  # of what others no longer need
+                    self._acquire(row, supplies.of(row))  # from what others no longer need
         told.lap(EXCHANGE)
         return [row for row in wanting if not row.whole]
 
     def _acquire(self, row: NeedRow, supply: Supply) -> None:
-        """What one row can get."""
+        """Acquires machines for one row."""
         moves = self._moves
         if row.same:
             settle(moves, row, supply)
@@ -215,17 +215,17 @@ class Planner:
         if moves.is_mixed(row):
             if row.whole:
                 moves.tidy(row, began)
-            self.inventory.touch(row)  # it may be able to do without something that it had
+            self.inventory.touch(row)  # it may no longer need something that it had
 
     def _preempt(self, short: list[NeedRow]) -> list[NeedVerdict]:
-        """Phase 2: what must leave needs of lower priority; and what is said of those that lack."""
+        """Phase 2: preempts needs of lower priority; returns the verdicts on rows still short."""
         self._preemption.settle_promises([row for row in short if not row.same or row.domain])
         told: list[NeedVerdict] = []
         self._short = short
         for row in short:
             left = self._preemption.preempt(row)
             if row.verdict == PREEMPTING:
-                left = row.left  # what is being drained is not there yet
+                left = row.left  # machines being drained are not available yet
             if row.verdict != SATISFIED:
                 told.append(
                     NeedVerdict(row.key, row.verdict, self._in_words(row, row.verdict, left))
@@ -234,7 +234,7 @@ class Planner:
         return told
 
     def _in_words(self, row: NeedRow, verdict: int, left: tuple[int, ...]) -> str:
-        """A verdict as a sentence, with the amounts that units without room ask for."""
+        """Describes a verdict in a sentence, with the amounts for units without room."""
         amounts = missing(row, left) if left else []
         names = self.needs.names(row)
         lacking = [(names[at], amounts[at]) for at in range(len(amounts)) if amounts[at]]
@@ -243,7 +243,7 @@ class Planner:
         return in_words(verdict, lacking, some_match=supply.is_alive(), withheld=withheld)
 
     def _reclaim(self) -> None:
-        """Phase 3: drains what no need of its cluster counts on, the dearest first."""
+        """Phase 3: drains what no need of its cluster counts on, the most expensive first."""
         clusters = [one for one in self.inventory.clusters.values() if one.surplus and one.ready]
         clusters.sort(key=lambda one: one.name)
         for cluster in clusters:
@@ -268,7 +268,7 @@ class Planner:
                 self._moves.actions.append(action)
 
     def _release(self, now_s: float) -> None:
-        """Phase 3: gives back idle machines that were held long enough."""
+        """Phase 3: deletes machines that have been idle for long enough."""
         for entry in self.inventory.expired(now_s):
             self.inventory.plan(entry, DELETE, None)
             self._moves.actions.append(
@@ -277,7 +277,7 @@ class Planner:
 
 
 def _path(row: NeedRow) -> str:
-    """How a row gets its machines."""
+    """The instrument for the way in which a row gets its machines."""
     if row.same:
         return TAKE_CO_LOCATED
     return TAKE_SPREAD if row.skew else TAKE

@@ -1,4 +1,4 @@
-"""In which domain a gang shall be: the one total order by which domains are compared."""
+"""The domain of a gang: the total order in which domains are compared."""
 
 from windtunnel.fleet.planner.entries import (
     NOT_COMING,
@@ -17,7 +17,7 @@ NEVER = 2
 
 
 def find_whole(row: NeedRow, supply: Supply) -> bool:
-    """Whether a gang is whole somewhere; there it stays, whatever else there is."""
+    """Whether a gang is complete in some domain; if so, it stays there."""
     bags = _by_domain(row, supply, row.held)
     for value in sorted(bags):
         if covers(row, supply, bags[value]):
@@ -27,9 +27,9 @@ def find_whole(row: NeedRow, supply: Supply) -> bool:
 
 
 def settle(moves: Moves, row: NeedRow, supply: Supply) -> None:
-    """Chooses the domain of a gang that is not whole, and lets go of what it has elsewhere.
+    """Chooses the domain of an incomplete gang, and releases its machines elsewhere.
 
-    Where no domain can have all of it, nothing is taken and what is there stays.
+    If no domain can host all of it, nothing is taken and its present machines stay.
     """
     row.domain = _best(row, supply)
     if row.domain:
@@ -49,10 +49,10 @@ def settle(moves: Moves, row: NeedRow, supply: Supply) -> None:
 
 
 def _best(row: NeedRow, supply: Supply) -> str:
-    """The first domain in this order, or none where none could ever have all of a gang:
+    """The first domain in this order; empty if none could ever host the whole gang:
 
-    satisfiable with what is free, then with what lower priorities hold; the most that is there
-    already or is being drained for it; the most of it the gang's own; the tightest fit; the name.
+    satisfiable with free machines, then with those of lower priorities; the most already there or
+    being drained for it; the most of that the gang's own; the tightest fit; the name.
     """
     if not row.held and not row.promised and not row.cluster.surplus and len(row.counts) == 1:
         return _tightest(row, supply, victims=False) or _tightest(row, supply, victims=True)
@@ -89,8 +89,8 @@ def _best(row: NeedRow, supply: Supply) -> str:
 
 
 def _tightest(row: NeedRow, supply: Supply, *, victims: bool) -> str:
-    """As `_best`, for the many gangs of units of one size that have nothing yet: with what is free,
-    or also with what lower priorities hold."""
+    """As `_best`, for the many gangs with units of one size and no machines yet: with free
+    machines, or also with those of lower priorities."""
     best, best_size = "", 0.0
     resources, want, count, priority = row.sizing.resources, row.want, row.counts[0], row.priority
     rank, rooms = supply.rank, supply.rooms
@@ -136,7 +136,7 @@ def _by_domain(
 
 
 def coverage(row: NeedRow, bag: dict[Stock, int]) -> float:
-    """The share of each amount that some machines offer, at most 1, summed."""
+    """The covered share of each amount, at most 1, summed over resources."""
     found = 0.0
     if bag:
         have = total(row, bag)
@@ -147,7 +147,7 @@ def coverage(row: NeedRow, bag: dict[Stock, int]) -> float:
 
 
 def size(row: NeedRow, bag: dict[Stock, int]) -> float:
-    """As coverage, without the limit."""
+    """As `coverage`, without the limit of 1."""
     have = total(row, bag)
     found = 0.0
     for at in range(len(have)):

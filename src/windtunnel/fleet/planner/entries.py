@@ -1,7 +1,7 @@
-"""How the planner keeps machines and needs: entries, stocks of equal ones, rows, clusters.
+"""The planner's data: machine entries, stocks of equal machines, rows of needs, clusters.
 
-A machine is one small entry that points at its stock (machines of the same shape, which are
-interchangeable) and at its row (the need that it is counted for). Nothing here has text but names.
+A machine is one small entry that points at its stock (interchangeable machines of the same shape)
+and at its row (the need that it is counted for). The only texts here are names.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ NOT_COMING: Final = -1
 
 MANY: Final = 8
 MOST_LEFT_OVER: Final = 1000
-"""How many machines that are no longer free a list may hold, beyond as many as are free."""
+"""How many machines that are no longer free a list may hold, beyond the number of free ones."""
 
 
 class MachineEntry:
@@ -55,13 +55,13 @@ class MachineEntry:
         self.listed: i32 = 0  # the number of the last list that it was on
         self.state: u8 = SPECULATIVE
         self.planned: u8 = NOTHING
-        self.in_idle = False  # whether it stands in the list of idle machines of its stock
-        self.in_quota = False  # as above, of speculative ones
-        self.spare = False  # bound to a cluster of which no need counts on it
-        self.resting = False  # its drain was taken back in this cycle: it may not be taken
+        self.in_idle = False  # whether it is in its stock's list of idle machines
+        self.in_quota = False  # the same for speculative ones
+        self.spare = False  # bound to a cluster in which no need counts on it
+        self.resting = False  # its drain was withdrawn in this cycle: it may not be taken
 
     def is_free(self) -> bool:
-        """Whether any need may have it."""
+        """Whether any need may take it."""
         if self.state == IDLE:
             return self.planned in (NOTHING, DELETE)
         return self.state == SPECULATIVE and self.planned == NOTHING
@@ -79,7 +79,7 @@ class MachineEntry:
         return NOT_COMING
 
     def is_takeable(self) -> bool:
-        """Whether it could be taken for a need of higher priority."""
+        """Whether a need of higher priority could take it."""
         row = self.row
         return (
             self.state == CONFIGURED
@@ -92,7 +92,7 @@ class MachineEntry:
 
 
 class Stock:
-    """Machines of one shape, and those of them that are free."""
+    """Machines of one shape, with lists of the free ones."""
 
     def __init__(self, shape: MachineShape, amounts: list[int]) -> None:
         self.shape: Final = shape
@@ -108,8 +108,8 @@ class Stock:
         self.quota_count = 0  # places that may be created now
         self.closed = False  # the provider had no capacity: no place may be created for a while
         self._places = 0  # free places, whether or not it is closed
-        # By id, the first one last. Taken ones stay until they are met, which is cheaper
-        # than to look for it, and is valid again where it stands when it is free again.
+        # In descending order of ids. Taken ones stay until they are encountered, which is
+        # cheaper than searching; if they become free again, they are already in place.
         self._idle: Final[list[MachineEntry]] = []
         self._quota: Final[list[MachineEntry]] = []
         self._sorted = True
@@ -121,7 +121,7 @@ class Stock:
         return self.idle_count + self.quota_count
 
     def put(self, entry: MachineEntry) -> None:
-        """A machine is free now."""
+        """Lists a machine that has become free."""
         if entry.state == IDLE:
             self.idle_count += 1
             if not entry.in_idle:
@@ -137,13 +137,13 @@ class Stock:
         if not self._sorted or not free or entry.id < free[-1].id:
             free.append(entry)
         elif entry.id > free[0].id and len(free) > MANY:
-            free.append(entry)  # a whole fleet is loaded in the order of its ids: sort once
+            free.append(entry)  # a fleet is loaded in the order of its ids: sort only once
             self._sorted = False
         else:
             free.insert(_place(free, entry.id), entry)
 
     def take_out(self, entry: MachineEntry) -> None:
-        """A machine is no longer free."""
+        """Counts a machine out that is no longer free."""
         if entry.state == IDLE:
             self.idle_count -= 1
             if len(self._idle) > 2 * self.idle_count + MOST_LEFT_OVER:
@@ -175,7 +175,7 @@ class Stock:
             self.quota_count = self._places
 
     def close(self, *, closed: bool) -> None:
-        """Whether places may not be created now."""
+        """Sets whether places may not be created now."""
         self.closed = closed
         self.quota_count = 0 if closed else self._places
 
@@ -219,7 +219,7 @@ def _by_id(entry: MachineEntry) -> str:
 
 
 def _place(free: list[MachineEntry], name: str) -> int:
-    """Where an id belongs in a list that runs from the last to the first."""
+    """The position of an id in a list in descending order."""
     low, high = 0, len(free)
     while low < high:
         middle = (low + high) >> 1
@@ -231,7 +231,7 @@ def _place(free: list[MachineEntry], name: str) -> int:
 
 
 class TakeableLevel:
-    """Needs of one priority with machines that could be taken, by how good it is to take them."""
+    """Needs of one priority with machines that could be taken, best victims first."""
 
     def __init__(self) -> None:
         self.count = 0  # of machines
@@ -241,7 +241,7 @@ class TakeableLevel:
         self._sorted = True
 
     def change(self, row: "NeedRow", more: int) -> None:
-        """A need has so many machines more that could be taken."""
+        """Changes a need's number of machines that could be taken."""
         self.count += more
         before = self.rows.get(row, 0)
         if before + more:
@@ -252,10 +252,10 @@ class TakeableLevel:
             del self.rows[row]
 
     def first(self, but: "ClusterHoldings | None") -> "NeedRow | None":
-        """The need to take from first, leaving out those of one cluster."""
+        """The best need to take from, except those of one cluster."""
         if not self._sorted:
             self._order = sorted(self.rows, key=_rank)
-            self.rows = {row: self.rows[row] for row in self._order}  # the next time is quicker
+            self.rows = {row: self.rows[row] for row in self._order}  # makes the next sort faster
             self._from = 0
             self._sorted = True
         order, rows = self._order, self.rows
@@ -269,17 +269,17 @@ class TakeableLevel:
 
 
 NOT_KNOWN: Final = -(1 << 40)
-"""Priorities have 32 bits."""
+"""Outside the range of priorities, which have 32 bits."""
 
 
 class Takeable:
-    """Machines of one shape that needs of higher priority could take, by the priority of theirs."""
+    """Machines of one shape that could be taken, by the priority of the need that has them."""
 
     def __init__(self) -> None:
         self.levels: Final[dict[int, TakeableLevel]] = {}
-        self._first: NeedRow | None = None  # the need to take from first, of any cluster
-        self._below = NOT_KNOWN  # for which priority that is
-        self._count = 0  # of machines of lower priorities
+        self._first: NeedRow | None = None  # the best need to take from, in any cluster
+        self._below = NOT_KNOWN  # the priority that it is for
+        self._count = 0  # machines of lower priorities
         self._counted = NOT_KNOWN  # than this one
 
     def change(self, row: "NeedRow", more: int) -> None:
@@ -293,7 +293,7 @@ class Takeable:
             del self.levels[row.priority]
 
     def first(self, priority: int, but: "ClusterHoldings | None") -> "NeedRow | None":
-        """The need of lower priority to take from first, leaving out those of one cluster."""
+        """The best need of lower priority to take from, except those of one cluster."""
         if self._below != priority:
             self._first = self._best(priority, None)
             self._below = priority
@@ -310,7 +310,7 @@ class Takeable:
         return best
 
     def below(self, priority: int) -> int:
-        """How many machines needs of lower priority have."""
+        """The number of machines of needs of lower priority."""
         if self._counted != priority:
             self._count = 0
             for level, held in self.levels.items():
@@ -325,18 +325,18 @@ def _rank(row: "NeedRow") -> tuple[float, str, str, str]:
 
 
 class Offer:
-    """Stocks that are alike to a need, but for their keys: the same amounts at the same cost."""
+    """Stocks that differ to a need only in their keys: the same amounts at the same cost."""
 
     def __init__(self, cost: float, room: int) -> None:
         self.cost: Final = cost
-        self.room: Final = room  # for so many of the largest unit, on one machine
+        self.room: Final = room  # largest units that fit on one machine
         self.stocks: Final[list[Stock]] = []  # by key
         self._epoch = -1
         self._idle_from = 0  # before this one, no stock has idle machines
         self._quota_from = 0
 
     def first(self, state: int, epoch: int) -> Stock | None:
-        """The first stock with free machines in a state; an epoch ends when one becomes free."""
+        """The first stock with free machines in a state; any freed machine ends an epoch."""
         if self._epoch != epoch:
             self._epoch = epoch
             self._idle_from = 0
@@ -366,8 +366,7 @@ def _offers(stocks: list[Stock], costs: list[float], rooms: list[int]) -> list[O
 
 
 class Supply:
-    """The stocks that will do for needs of one kind: those for the largest units first, and of
-    these the cheapest for a unit."""
+    """The stocks that suit a kind of need: those for the largest units first, then by unit cost."""
 
     def __init__(
         self,
@@ -382,11 +381,11 @@ class Supply:
         self.order: Final = order
         self.costs: Final = costs
         self.rooms: Final = rooms
-        """Of each stock: how many units fit on one machine where each is as large as the largest in
-        everything; 0 where only smaller ones do."""
+        """By stock: how many units fit on one machine if each has the maximum of every resource; 0
+        if only smaller ones fit."""
         self.unit_costs: Final = unit_costs
-        """Of each stock: 0 where every unit fits on its machines, else by the largest that does;
-        and what such a unit costs on a machine that is full of them."""
+        """By stock: 0 if every unit fits on its machines, else a tier by the largest unit that
+        does; and the cost per such unit on a full machine."""
         self.rank: Final[dict[Stock, int]] = {stock: at for at, stock in enumerate(order)}
         self.offers: Final = _offers(order, costs, rooms)
         self.domains: Final[dict[str, list[Stock]]] = {}
@@ -400,11 +399,11 @@ class Supply:
                     stocks, [costs[rank] for rank in ranks], [rooms[rank] for rank in ranks]
                 )
         self.values: Final = sorted(self.domains)
-        self.members: Final[dict[NeedRow, None]] = {}  # rows that ask for it
-        self.answer: tuple[int, float] | None = None  # what they were told last
+        self.members: Final[dict[NeedRow, None]] = {}  # rows with this supply
+        self.answer: tuple[int, float] | None = None  # the last hint to them
 
     def withheld(self) -> int:
-        """Places that would do, of offerings that the provider had no capacity for."""
+        """Suitable places of offerings for which the provider had no capacity."""
         return sum(stock.withheld for stock in self.order)
 
     def is_alive(self) -> bool:
@@ -413,7 +412,7 @@ class Supply:
 
 
 class UnitPattern:
-    """What one machine takes of units that are left."""
+    """The units that one machine takes out of those left."""
 
     __slots__ = ("largest", "taken", "worth")
 
@@ -421,23 +420,23 @@ class UnitPattern:
         self.taken: Final = taken  # by size
         self.worth: Final = worth  # in units of the largest size
         self.largest = 0
-        """The number of the largest size of which it takes some; that of no size for nothing."""
+        """The number of the largest size that it takes; the number of sizes if it takes nothing."""
         while self.largest < len(taken) and not taken[self.largest]:
             self.largest += 1
 
 
 class Sizing:
-    """The sizes that units of some needs have, and how machines are filled with them."""
+    """The unit sizes of some needs, and how machines are filled with them."""
 
     def __init__(self, resources: list[int], sizes: list[list[int]]) -> None:
-        self.resources: Final = resources  # the numbers of what is asked for, by name
-        self.sizes: Final = sizes  # of each of them; the largest first
+        self.resources: Final = resources  # the numbers of the requested resources, by name
+        self.sizes: Final = sizes  # amounts of these; largest first
         self.weights: Final = [_share(size, sizes) for size in sizes]
         self.patterns: Final[dict[int, dict[tuple[int, ...], UnitPattern]]] = {}
-        """By kind of machine and the units that are left."""
+        """By kind of machine and the units left."""
 
     def room(self, at: int, amounts: list[int]) -> int:
-        """How many units of a size fit on a machine with these amounts, and nothing else."""
+        """How many units of one size fit on an empty machine with these amounts."""
         size = self.sizes[at]
         return min(
             [
@@ -449,7 +448,7 @@ class Sizing:
 
 
 def _share(size: list[int], sizes: list[list[int]]) -> float:
-    """What a unit is worth beside one that is as large as the largest in everything."""
+    """The weight of a unit relative to one with the maximum of every resource."""
     found = 0.0
     for at in range(len(size)):
         found += size[at] / max([one[at] for one in sizes])
@@ -460,21 +459,21 @@ NO_UNITS: Final = Sizing([], [])
 
 
 class ClusterHoldings:
-    """A cluster, and what it has to spare."""
+    """A cluster, and its surplus machines."""
 
     def __init__(self, name: str) -> None:
         self.name: Final = name
-        self.ready = False  # whether it has said what it needs
+        self.ready = False  # whether it has sent its needs
         self.surplus: Final[dict[str, MachineEntry]] = {}
         self.configured = 0
         self.rows: Final[dict[NeedRow, None]] = {}
         self.unknown: Final = NeedRow(self, NeedKey(name, "", ""), 0, 0, 0)
-        """Holds machines of the cluster whose need is not known."""
+        """Holds machines of the cluster whose need is unknown."""
         self.unknown.yields = False
 
 
 class NeedRow:
-    """A need, or what is left of one while machines still are for it."""
+    """A need, or the rest of one while machines are still counted for it."""
 
     def __init__(
         self,
@@ -493,10 +492,10 @@ class NeedRow:
         """Whether needs of higher priority may take its machines."""
         value = priority - victim_score(interruption_bucket, reclamation_bucket)
         self.rank: Final = (value, key.cluster, key.fingerprint, key.group)
-        """The order in which needs of lower priority lose machines."""
+        """The order in which needs lose machines to higher priorities."""
         self.live = False  # whether its cluster asks for it
         self.turn = (0.0, key)  # the order of service within a priority, as `Need.order`
-        self.want: list[int] = []  # in sum, of each resource that it asks for
+        self.want: list[int] = []  # total of each requested resource
         self.sizing = NO_UNITS  # the sizes of its units
         self.counts: tuple[int, ...] = ()  # how many units there are of each size
         self.supply: Supply | None = None

@@ -1,10 +1,9 @@
-"""Machines that were taken in this cycle go to other needs where the sum is cheaper, or where one
-that is short gets some.
+"""Exchanges machines taken in a cycle between needs, to lower the cost or help one that is short.
 
-Nothing of it has begun. Needs with units of one size bid for machines, wherever these are. Where
-there are few needs and some have several sizes, they trade two at a time instead. Gangs and spreads
-keep what they took. Idle machines and places in quotas are exchanged apart from each other, so that
-no need waits for a machine that it could have at once.
+None of the actions has begun. Needs with units of one size bid for machines in an auction. If there
+are few needs and some have several sizes, they trade in pairs instead. Gangs and spreads keep what
+they took. Idle machines and places in quotas are exchanged separately, so that no need waits for a
+machine that it could have at once.
 """
 
 from typing import Final
@@ -23,23 +22,22 @@ class MachineExchange:
 
     def __init__(self, moves: Moves) -> None:
         self._moves: Final = moves
-        # In the order of service: needs, and which actions are theirs. Plain lists, since a first
+        # Needs in the order of service, and their ranges of actions. Plain lists, since a first
         # cycle has thousands of them.
         self._rows: Final[list[NeedRow]] = []
         self._begins: Final[list[int]] = []
         self._ends: Final[list[int]] = []
-        self._idle: Final[list[int]] = []  # numbers of those that took idle machines only, or none
-        self._quota: Final[list[int]] = []  # as above, of places in quotas
+        self._idle: Final[list[int]] = []  # numbers of needs that took only idle machines, or none
+        self._quota: Final[list[int]] = []  # the same for places in quotas
         self._changed: Final[dict[NeedRow, None]] = {}
-        self._gone: Final[dict[int, None]] = {}  # actions that are not in the plan after all
+        self._gone: Final[dict[int, None]] = {}  # actions to remove from the plan
 
     def note(self, row: NeedRow, began: int) -> None:
-        """A need that lacked something has taken what it could; what it took are the last actions,
-        from one on."""
+        """Records a need that was short and took machines, by the actions from `began` on."""
         if row.domain_key:
             return
         if len(row.counts) > 1 and len(row.held) > len(self._moves.actions) - began:
-            return  # how what it had is filled depends on what it takes
+            return  # how its earlier machines are filled depends on what it takes
         actions, number = self._moves.actions, len(self._rows)
         self._rows.append(row)
         self._begins.append(began)
@@ -48,14 +46,15 @@ class MachineExchange:
             self._idle.append(number)
             self._quota.append(number)
         elif actions[began].kind == BOOTSTRAP and actions[-1].kind == BOOTSTRAP:
-            self._idle.append(number)  # what its cluster had to spare came first, quotas last
+            self._idle.append(number)  # surplus machines of its cluster come first, quotas last
         elif actions[began].kind == PROVISION:
             self._quota.append(number)
 
     def run(self) -> bool:
-        """Lets needs exchange what they took: with those that are short, or else without.
+        """Lets needs exchange what they took: including those that are short, or else without them.
 
-        Returns whether anything changed."""
+        Returns whether anything changed.
+        """
         self._run(self._idle, IDLE)
         if self._changed:
             self._quota[:] = [at for at in self._quota if self._rows[at] not in self._changed]
@@ -86,7 +85,7 @@ class MachineExchange:
             self._try(whole, state)
 
     def _try(self, numbers: list[int], state: int) -> bool:
-        """Exchanges machines in a state where that is better."""
+        """Exchanges machines in a state, if that is better."""
         rows = self._rows
         pools = MachinePools(state)
         is_short = False
@@ -110,7 +109,7 @@ class MachineExchange:
         return True
 
     def _trade(self, numbers: list[int], state: int) -> None:
-        """Lets needs trade machines in a state, two at a time."""
+        """Lets needs trade machines in a state, in pairs."""
         rows = self._rows
         pools = MachinePools(state)
         for number in numbers:
@@ -135,7 +134,7 @@ class MachineExchange:
             row.whole = not any(row.left)
 
     def _taken(self, number: int) -> dict[Stock, int]:
-        """What a need took, by stock."""
+        """The machines that a need took, by stock."""
         row, begin, end = self._rows[number], self._begins[number], self._ends[number]
         if end - begin == len(row.held):
             return row.bag
@@ -146,7 +145,7 @@ class MachineExchange:
         return taken
 
     def _give_back(self, number: int) -> None:
-        """What a need took is free again, and not in the plan."""
+        """Frees the machines that a need took, and removes them from the plan."""
         row = self._rows[number]
         self._changed[row] = None
         for at in range(self._begins[number], self._ends[number]):
@@ -154,7 +153,7 @@ class MachineExchange:
             self._moves.give_back(row, self._moves.actions[at].machine)
 
     def _take(self, row: NeedRow, stocks: list[Stock], count: int, state: int) -> None:
-        """Takes so many machines of a pool; there are as many."""
+        """Takes this many machines of a pool, which must have them."""
         for stock in stocks:
             free = stock.idle_count if state == IDLE else stock.quota_count
             some = free if free < count else count
@@ -165,7 +164,7 @@ class MachineExchange:
 
 
 class MachinePools:
-    """Machines that are free or were just taken, by what is alike to every need of an exchange."""
+    """Machines that are free or were just taken, grouped if alike to every need of an exchange."""
 
     def __init__(self, state: int) -> None:
         self._state: Final = state
@@ -179,7 +178,7 @@ class MachinePools:
         self._number: Final[dict[Stock, int]] = {}
 
     def join(self, row: NeedRow, taken: dict[Stock, int]) -> None:
-        """One more need, with what it took."""
+        """Adds a need, with the machines that it took."""
         supply = row.supply
         assert supply is not None
         kind = self._kinds.get(id(supply))
@@ -195,7 +194,7 @@ class MachinePools:
             mine[stock] = mine.get(stock, 0) + count
 
     def divide(self) -> bool:
-        """Puts stocks that are alike together. False where there is nothing to exchange."""
+        """Groups equivalent stocks. False if there is nothing to exchange."""
         if len(self._supplies) < 2:
             return False
         users: dict[Stock, int] = {}
@@ -231,18 +230,18 @@ class MachinePools:
         return choices
 
     def asks(self) -> list[Ask]:
-        """What all needs of one kind ask for together, of each kind."""
+        """The joint requests of all needs of each kind."""
         kinds = range(len(self._supplies))
         return [self._ask(kind, self._units[kind], self._taken[kind]) for kind in kinds]
 
     def ask(self, row: NeedRow, taken: dict[Stock, int]) -> Ask:
-        """What a need asks for beside what it had before, with what it took."""
+        """The request of a need beyond what it had before, with the machines that it took."""
         supply = row.supply
         assert supply is not None
         return self._ask(self._kinds[id(supply)], _units(row, supply, taken), taken)
 
     def trader(self, row: NeedRow, taken: dict[Stock, int]) -> Trader:
-        """A need that trades what it took."""
+        """A trader for a need and the machines that it took."""
         supply = row.supply
         assert supply is not None
         ranked: list[tuple[int, int]] = []
@@ -276,7 +275,7 @@ class MachinePools:
 
 
 def _units(row: NeedRow, supply: Supply, taken: dict[Stock, int]) -> int:
-    """The units of a need beside those that it had room for before it took machines."""
+    """The units of a need, without those that had room before it took machines."""
     units = row.counts[0]
     if taken is not row.bag:
         for stock, count in row.bag.items():

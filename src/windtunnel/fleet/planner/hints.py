@@ -1,4 +1,4 @@
-"""What clusters could get more of, told at most every few seconds and only where it changed."""
+"""Hints to clusters about what they could get more of: changes, at most every few seconds."""
 
 import math
 from typing import Final
@@ -11,7 +11,7 @@ EVERY_S: Final = 5.0
 
 
 class Hints:
-    """Remembers what each cluster was told last."""
+    """Remembers the last hints to each cluster."""
 
     def __init__(self, supplies: Supplies) -> None:
         self._supplies: Final = supplies
@@ -19,17 +19,17 @@ class Hints:
         self._next_s = -math.inf
 
     def tell(self, now_s: float) -> list[Hint]:
-        """What changed since the last time.
+        """The hints that changed since the last call.
 
-        Needs that ask the same of machines get the same answer: where it did not change, only those
-        that are new are reported.
+        Needs with equal requirements get the same answer: if it did not change, only new needs are
+        reported.
         """
         if now_s < self._next_s:
             return []
         self._next_s = now_s + EVERY_S
         changed: list[Hint] = []
         fresh = self._supplies.take_fresh()
-        told: dict[int, None] = {}  # supplies of which every need was told
+        told: dict[int, None] = {}  # supplies whose needs were all reported
         for supply in self._supplies.all():
             answer = _look(supply)
             if supply.answer != answer:
@@ -56,7 +56,7 @@ class Hints:
 
 
 def _look(supply: Supply) -> tuple[int, float]:
-    """How sure a machine is, and the price of the one that would be next."""
+    """The confidence of getting a machine, and the price of the next one."""
     whole = [stock for stock in supply.order if supply.rooms[supply.rank[stock]]]
     for stock in whole:
         if stock.idle_count:

@@ -1,7 +1,8 @@
-"""All machines, by shape and by need; the one place where any of them changes.
+"""All machines, by shape and by need; the only place where they change.
 
 Four methods change a machine: `add`, `remove`, `transition` and `plan`. Each keeps the books (which
-is free or could be taken, which row must be looked at again), so that a cycle costs what changed.
+machines are free or could be taken, which rows must be looked at again), so that a cycle costs in
+proportion to what changed.
 """
 
 import heapq
@@ -33,7 +34,7 @@ _HELD: Final = (CREATING, CONFIGURING, CONFIGURED, DRAINING)
 
 
 MOST_SIZINGS: Final = 10_000
-"""How many sets of sizes are remembered for needs to come."""
+"""Number of size sets cached for future needs."""
 
 
 class Inventory:
@@ -54,7 +55,7 @@ class Inventory:
         self._sizings: Final[dict[tuple[Resources, ...], Sizing]] = {}
         self._due: Final[dict[int, list[MachineEntry]]] = {}
         self._due_seconds: Final[list[int]] = []
-        self.frees = 0  # how often a machine became free, which makes cursors start again
+        self.frees = 0  # how often a machine became free, which resets cursors
 
     # Names to numbers.
 
@@ -91,7 +92,7 @@ class Inventory:
         return found
 
     def forget(self, row: NeedRow) -> None:
-        """Drops a row without a need and without machines: rows must not pile up."""
+        """Drops a row without a need and without machines, so that rows do not pile up."""
         if not row.live and not row.held and not row.promised:
             self.rows.pop(row.key, None)
             row.cluster.rows.pop(row, None)
@@ -111,13 +112,13 @@ class Inventory:
         return found
 
     def close(self, stock: Stock, *, closed: bool) -> None:
-        """Whether places of a stock may not be created now: its provider had no capacity."""
+        """Sets whether places of a stock may not be created now, for lack of capacity."""
         if stock.closed != closed:
             stock.close(closed=closed)
             self.frees += not closed
 
     def sizing(self, sizes: tuple[Resources, ...]) -> Sizing:
-        """Sizes of units as numbers; the same for all needs with these."""
+        """Unit sizes as numbers; shared by all needs with the same sizes."""
         found = self._sizings.get(sizes)
         if found is None:
             if len(self._sizings) >= MOST_SIZINGS:
@@ -130,12 +131,12 @@ class Inventory:
     # Machines come and go.
 
     def load(self, machines: Iterable[Machine]) -> None:
-        """Adds many machines; a record that cannot be is an error."""
+        """Adds many machines; an impossible record is an error."""
         for machine in machines:
             self.add(machine)
 
     def add(self, machine: Machine) -> MachineEntry:
-        """Adds a machine as its provider lists it; a record that cannot be is an error."""
+        """Adds a machine as listed by its provider; an impossible record is an error."""
         fault = fault_of(machine)
         if fault:
             raise InputError(fault, where=f"machine {machine.id!r}")
@@ -166,7 +167,7 @@ class Inventory:
         return entry
 
     def remove(self, name: str) -> None:
-        """A machine is gone: its provider no longer lists it."""
+        """Removes a machine that its provider no longer lists."""
         entry = self.entries.pop(name)
         self._touch_all(entry)
         self._leave(entry)
@@ -187,7 +188,7 @@ class Inventory:
         row: NeedRow | None = None,
         error: str = "",
     ) -> None:
-        """The one way in which a machine changes its state, as `machine.transition` for records."""
+        """Changes the state of a machine, the only way to do so; see `machine.transition`."""
         if not is_legal(entry.state, state):
             raise IllegalTransition(
                 f"it cannot go from {STATES[entry.state]} to {STATES[state]}",
@@ -222,7 +223,7 @@ class Inventory:
             self.touch(entry.row)
 
     def plan(self, entry: MachineEntry, planned: int, row: NeedRow | None) -> None:
-        """What is to be done with a machine, and whose it is then; nothing has begun.
+        """Plans an action for a machine, and the row that it is then for; nothing has begun.
 
         The row is not marked as changed: the planner already knows.
         """
@@ -235,24 +236,24 @@ class Inventory:
         self._enter(entry)
 
     def take_planned(self, entry: MachineEntry, planned: int, row: NeedRow) -> None:
-        """As `plan`, for a machine that was just taken off the list of free ones."""
+        """As `plan`, for a machine just taken off the list of free ones."""
         entry.planned = planned
         self._attach(entry, row)
 
     def promise(self, entry: MachineEntry, row: NeedRow) -> None:
-        """A machine will be drained for a need of higher priority."""
+        """Plans to drain a machine for a need of higher priority."""
         self.plan(entry, PREEMPT, entry.row)
         self._promise(entry, row)
 
     def withdraw(self, entry: MachineEntry) -> None:
-        """What was planned, and has not begun, will not be."""
+        """Withdraws a planned action that has not begun."""
         bound = entry.state in (CONFIGURED, CONFIGURING)
         self._touch_all(entry)
         self._break_promise(entry)
         self.plan(entry, NOTHING, entry.row if bound else None)
 
     def spare(self, entry: MachineEntry) -> None:
-        """No need of its cluster counts on a machine that is bound to it."""
+        """Marks a bound machine that no need of its cluster counts on as surplus."""
         row = entry.row
         if not entry.spare and row is not None:
             self._leave(entry)
@@ -261,20 +262,20 @@ class Inventory:
             self._enter(entry)
 
     def unspare(self, entry: MachineEntry) -> None:
-        """A need counts on it again."""
+        """Marks a machine as needed again."""
         if entry.spare:
             self._leave(entry)
             self._unmark_spare(entry)
             self._enter(entry)
 
     def rest(self, entry: MachineEntry, *, resting: bool) -> None:
-        """Whether a machine may not be taken, since its drain was taken back."""
+        """Sets whether a machine may not be taken because its drain was withdrawn."""
         self._leave(entry)
         entry.resting = resting
         self._enter(entry)
 
     def touch(self, row: NeedRow) -> None:
-        """The next cycle must look at this row."""
+        """Marks a row for the next cycle."""
         if not row.dirty:
             row.dirty = True
             self.dirty.append(row)
@@ -321,7 +322,7 @@ class Inventory:
             row.promised.remove(entry)
 
     def _leave(self, entry: MachineEntry) -> None:
-        """Takes a machine out of every count that depends on its state."""
+        """Removes a machine from every count that depends on its state."""
         stock = entry.stock
         if entry.is_free():
             stock.take_out(entry)
@@ -335,7 +336,7 @@ class Inventory:
             stock.alive -= 1
 
     def _enter(self, entry: MachineEntry) -> None:
-        """Puts it back where it now belongs."""
+        """Adds a machine to the counts for its new state."""
         stock = entry.stock
         if entry.state != FAILED:
             stock.alive += 1
@@ -363,7 +364,7 @@ class Inventory:
                 waiting.append(entry)
 
     def expired(self, now_s: float) -> list[MachineEntry]:
-        """Idle machines that were held long enough, by id. Each is reported once."""
+        """Machines that have been idle for long enough, by id. Each is reported once."""
         found: dict[str, MachineEntry] = {}
         while self._due_seconds and self._due_seconds[0] <= now_s:
             second = heapq.heappop(self._due_seconds)
@@ -384,7 +385,7 @@ class Inventory:
     # Records again.
 
     def record(self, entry: MachineEntry) -> Machine:
-        """A machine as a record."""
+        """Converts a machine to a record."""
         row, promised = entry.row, self.promises.get(entry)
         bound = entry.state in (CONFIGURING, CONFIGURED, DRAINING)
         return Machine(
@@ -401,5 +402,5 @@ class Inventory:
         )
 
     def records(self) -> list[Machine]:
-        """Every machine as a record, by id."""
+        """All machines as records, by id."""
         return [self.record(self.entries[name]) for name in sorted(self.entries)]

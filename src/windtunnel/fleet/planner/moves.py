@@ -1,4 +1,4 @@
-"""What a cycle has in hand while it runs, and the moves by which a row gets machines."""
+"""The working state of a cycle, and the moves by which a row gets machines."""
 
 import math
 from typing import Any, Final
@@ -45,7 +45,7 @@ from windtunnel.fleet.states import IDLE, SPECULATIVE
 
 
 class Moves:
-    """The moves of one cycle, and the actions that come of them."""
+    """The moves of one cycle, and the resulting actions."""
 
     def __init__(self, inventory: Inventory, supplies: Supplies) -> None:
         self.inventory: Final = inventory
@@ -54,7 +54,7 @@ class Moves:
         self.withdrawn: list[str] = []
 
     def finish(self, shortfalls: list[NeedVerdict], needs: int, hints: list[Hint]) -> CyclePlan:
-        """What was decided since the last time."""
+        """Returns the decisions since the last call."""
         plan = CyclePlan(self.actions, sorted(self.withdrawn), shortfalls, needs, hints)
         self.actions = []
         self.withdrawn = []
@@ -63,7 +63,7 @@ class Moves:
     # What a row has.
 
     def gain(self, row: NeedRow, stock: Stock, count: int) -> None:
-        """A row has so many machines more (or fewer) of a stock."""
+        """Changes a row's number of machines of a stock."""
         supply = row.supply
         if supply is not None:
             rank = supply.rank[stock]
@@ -73,14 +73,14 @@ class Moves:
                     is_last = False
             add(row.bag, stock, count)
             if is_last and len(row.left) > 1:
-                row.left = fill(row, row.left, stock, count)  # none is filled after them
+                row.left = fill(row, row.left, stock, count)  # they are filled last
             else:
                 row.left = left_over(row, supply, row.bag)
         else:
             add(row.bag, stock, count)
 
     def is_mixed(self, row: NeedRow) -> bool:
-        """Whether a row has machines that are not all alike."""
+        """Whether a row has machines of different stocks."""
         held = row.held
         if len(held) > 1:
             stock = held[0].stock
@@ -90,7 +90,7 @@ class Moves:
         return False
 
     def keep(self, row: NeedRow) -> None:
-        """Credits what a row has, in the order in which it is kept, until all units fit."""
+        """Credits a row's machines in the order in which they are kept, until all units fit."""
         row.bag = {}
         row.left = row.counts
         if row.held:
@@ -121,11 +121,11 @@ class Moves:
         )
 
     def kept(self, row: NeedRow, supply: Supply, fitting: list[MachineEntry]) -> list[MachineEntry]:
-        """Of some machines those that a row keeps; they are then what it has.
+        """The machines, out of these, that a row keeps; they become what it has.
 
-        Machines that are there come first; of these, each time the one that costs least for a unit
-        of what is still left; then those that the others make needless go. A spread keeps one of
-        each domain, then a second one, and so on.
+        Ready machines come first; among them, repeatedly the one with the lowest cost per unit
+        still left; then those made superfluous by the others are dropped. A spread keeps one
+        machine of each domain, then a second one, and so on.
         """
         row.bag = {}
         for entry in fitting:
@@ -154,7 +154,7 @@ class Moves:
         return kept + self._needed(row, supply, last)
 
     def would_keep(self, row: NeedRow, entries: list[MachineEntry]) -> list[MachineEntry]:
-        """What a row would keep of some machines that fit, if all of them were there."""
+        """The machines that a row would keep out of these suitable ones, if all were ready."""
         bag, left = row.bag, row.left
         row.bag = {}
         row.left = row.counts
@@ -166,7 +166,7 @@ class Moves:
     def _choose(
         self, row: NeedRow, supply: Supply, entries: list[MachineEntry]
     ) -> list[MachineEntry]:
-        """Takes the cheapest for a unit of what is left, again and again, until nothing is."""
+        """Takes the machine with the lowest cost per remaining unit until none is left."""
         by_stock: dict[Stock, list[MachineEntry]] = {}
         for entry in sorted(entries, key=_by_id, reverse=True):
             by_stock.setdefault(entry.stock, []).append(entry)
@@ -187,9 +187,8 @@ class Moves:
     def _needed(
         self, row: NeedRow, supply: Supply, chosen: list[MachineEntry]
     ) -> list[MachineEntry]:
-        """Of machines that are equally far, without those that the rest makes needless: the dearest
-        first, all without which every unit still fits. What is nearer stays until they are there.
-        """
+        """Drops superfluous machines among those equally far along: the most expensive first, as
+        long as every unit still fits. Nearer ones stay until these are ready."""
         if any(row.left) or not could_spare(row, row.bag):
             return chosen
         by_stock: dict[Stock, list[MachineEntry]] = {}
@@ -244,7 +243,7 @@ class Moves:
         return kept
 
     def in_keep_order(self, supply: Supply, entries: list[MachineEntry]) -> list[MachineEntry]:
-        """Machines that are there first; of these, as the supply has them."""
+        """Ready machines first; among equals, in the order of the supply."""
         ranked = [
             (entry.stage(), supply.unit_costs[supply.rank[entry.stock]], entry.id, place)
             for place, entry in enumerate(entries)
@@ -253,8 +252,7 @@ class Moves:
         return [entries[place] for _, _, _, place in ranked]
 
     def _cheapest(self, row: NeedRow, supply: Supply, stocks: list[Stock]) -> Stock:
-        """Of the stocks that take the largest unit which is left, the one that costs least for a
-        unit; then by key."""
+        """Of the stocks that take the largest unit left, the lowest cost per unit; then by key."""
         best = stocks[0]
         if len(stocks) > 1:
             size, least = len(row.left) + 1, math.inf
@@ -269,14 +267,14 @@ class Moves:
         return best
 
     def credit(self, row: NeedRow, entry: MachineEntry) -> None:
-        """Counts a machine for a row; a drain that was planned is off."""
+        """Counts a machine for a row, and withdraws a planned drain."""
         self.inventory.unspare(entry)
         if entry.planned == RECLAIM:
             self.withdrawn.append(entry.id)
             self.inventory.plan(entry, NOTHING, row)
 
     def spare(self, entry: MachineEntry) -> None:
-        """What a row has too much: planned ones are free again, bound ones go to the surplus."""
+        """Releases a surplus machine: a planned one becomes free, a bound one surplus."""
         stage = entry.stage()
         if stage == ONLY_PLANNED:
             self.withdrawn.append(entry.id)
@@ -284,10 +282,10 @@ class Moves:
         elif stage in (THERE, BEING_CONFIGURED):
             self.inventory.spare(entry)
 
-    # What it can get.
+    # What a row can get.
 
     def adopt(self, row: NeedRow, entry: MachineEntry, cost: float, reason: str) -> None:
-        """Counts a machine of the cluster for another need of it."""
+        """Counts a machine of the cluster for another of its needs."""
         if entry.planned == RECLAIM:
             self.withdrawn.append(entry.id)
         self.inventory.plan(entry, NOTHING, row)
@@ -295,7 +293,7 @@ class Moves:
         self._act(row, ADOPT, entry, cost, reason)
 
     def adopt_spare(self, row: NeedRow, supply: Supply) -> None:
-        """Takes what other needs of the cluster have to spare."""
+        """Adopts surplus machines of other needs of the cluster."""
         spare = [e for e in row.cluster.surplus.values() if self.fits(row, supply, e.stock)]
         for entry in self.in_keep_order(supply, spare):
             if not any(row.left):
@@ -309,7 +307,7 @@ class Moves:
             self.adopt(row, entry, supply.costs[supply.rank[entry.stock]], SURPLUS_REASON)
 
     def open_domains(self, row: NeedRow, supply: Supply, coming: dict[Stock, int]) -> list[str]:
-        """The domains of which a spread may have one more, with what is coming, within its skew."""
+        """The domains of a spread that may get one more within its skew, counting those coming."""
         counts: dict[str, int] = {}
         for value in supply.values:
             if any(stock.alive for stock in supply.domains[value]):
@@ -324,9 +322,9 @@ class Moves:
     def take(self, row: NeedRow, supply: Supply) -> None:
         """Takes free machines until all units fit.
 
-        Each time one that takes the largest unit which is left: an idle one, or else one that can
-        be created; of these, the one that costs least for a unit. Anywhere, in the domain of a
-        gang, or in the domains that are open to a spread.
+        Repeatedly one that takes the largest remaining unit: an idle one, or else one that can be
+        created; among these, the one with the lowest cost per unit. Anywhere, in the domain of a
+        gang, or in the open domains of a spread.
         """
         offers = supply.domain_offers[row.domain] if row.domain else supply.offers
         while any(row.left):
@@ -348,14 +346,14 @@ class Moves:
             self.gain(row, best, count)
 
     def take_some(self, row: NeedRow, stock: Stock, state: int, count: int) -> None:
-        """Takes so many free machines of a stock in a state; there are as many."""
+        """Takes this many free machines of a stock in a state, which must have them."""
         supply = self.supplies.of(row)
         self._take_some(row, stock, state, count, supply.costs[supply.rank[stock]])
         self.gain(row, stock, count)
 
     def tidy(self, row: NeedRow, began: int) -> None:
-        """Gives back what a row took since some action and would not keep: the last machine may
-        have made an earlier one needless."""
+        """Gives back machines taken since some action that the row would not keep: the last machine
+        may have made an earlier one superfluous."""
         supply = self.supplies.of(row)
         if len(row.counts) == 1:
             if not self._has_too_much(row, supply):
@@ -373,7 +371,7 @@ class Moves:
             self.actions[began:] = [one for one in self.actions[began:] if one.machine in kept]
 
     def give_back(self, row: NeedRow, machine: str) -> None:
-        """A machine that a row took in this cycle is free again."""
+        """Frees a machine that a row took in this cycle."""
         entry = self.inventory.entries[machine]
         self.inventory.plan(entry, NOTHING, None)
         self.gain(row, entry.stock, -1)
@@ -382,7 +380,7 @@ class Moves:
         self, row: NeedRow, offers: list[Offer], state: int, below: int
     ) -> tuple[Stock | None, int, float, int]:
         """The stock to take a machine in a state from, with its room and cost, and the number of
-        the largest size that it takes, which is lower than the one given; or none."""
+        the largest size that it takes, which is below the given one; or None."""
         epoch = self.inventory.frees
         left = row.left
         best: Stock | None = None
@@ -410,7 +408,7 @@ class Moves:
     def _take_some(self, row: NeedRow, stock: Stock, state: int, count: int, cost: float) -> None:
         kind = BOOTSTRAP if state == IDLE else PROVISION
         reason = IDLE_REASON if state == IDLE else SPECULATIVE_REASON
-        # As objects, since compiled code would make one for each action out of plain numbers.
+        # As objects: compiled code would box plain numbers again for each action.
         cluster: Any = row.cluster.name
         key: Any = row.key
         priority: Any = row.priority
@@ -429,7 +427,7 @@ class Moves:
 
 
 def _first(left: tuple[int, ...]) -> int:
-    """The number of the largest size that is left."""
+    """The number of the largest remaining size."""
     at = 0
     while not left[at]:
         at += 1
@@ -437,9 +435,9 @@ def _first(left: tuple[int, ...]) -> int:
 
 
 def _how_many(row: NeedRow, room: int, free: int) -> int:
-    """How many machines of the cheapest stock to take before the next look at the others.
+    """How many machines of the cheapest stock to take before comparing again.
 
-    While machines are full of units of one size, no other stock gets cheaper than theirs.
+    While machines are filled with units of one size, no other stock becomes cheaper.
     """
     if len(row.left) > 1 or row.left[0] <= room:
         return 1

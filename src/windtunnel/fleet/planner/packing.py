@@ -1,8 +1,8 @@
 """Whether the units of a need fit on machines: each machine is filled with the largest that fit.
 
-Machines are filled in one order, that of the supply, so that the answer depends on which machines
-there are and not on how they came. Machines that host every unit come first; what only has room for
-small ones takes what these leave.
+Machines are filled in one order, that of the supply, so that the result depends only on which
+machines there are, not on how they were acquired. Machines that host every unit come first; those
+with room only for small ones take the rest.
 """
 
 import math
@@ -11,18 +11,18 @@ from typing import Final
 from windtunnel.fleet.planner.entries import NeedRow, Sizing, Stock, Supply, UnitPattern
 
 MOST_PATTERNS: Final = 10_000
-"""How many of one kind of machine and one set of sizes are remembered."""
+"""Patterns cached per kind of machine and set of sizes."""
 
 
 def pattern(row: NeedRow, left: tuple[int, ...], stock: Stock) -> UnitPattern:
-    """What one machine takes of the units that are left; worked out once for all that are alike."""
+    """The units that one machine takes out of those left; cached by kind of machine."""
     return pattern_of_kind(row.sizing, left, stock.kind, stock.amounts)
 
 
 def pattern_of_kind(
     sizing: Sizing, left: tuple[int, ...], kind: int, amounts: list[int]
 ) -> UnitPattern:
-    """The same for a machine with some amounts."""
+    """As `pattern`, for a machine with these amounts."""
     known = sizing.patterns.get(kind)
     if known is None:
         known = {}
@@ -55,14 +55,14 @@ def _pattern(sizing: Sizing, left: tuple[int, ...], amounts: list[int]) -> UnitP
 
 
 def fill(row: NeedRow, left: tuple[int, ...], stock: Stock, most: int) -> tuple[int, ...]:
-    """What is left after up to so many machines of a stock are filled."""
+    """The units left after up to this many machines of a stock are filled."""
     return fill_kind(row.sizing, left, stock.kind, stock.amounts, most)
 
 
 def fill_kind(
     sizing: Sizing, left: tuple[int, ...], kind: int, amounts: list[int], most: int
 ) -> tuple[int, ...]:
-    """The same for machines with some amounts."""
+    """As `fill`, for machines with these amounts."""
     while most > 0 and any(left):
         taken = pattern_of_kind(sizing, left, kind, amounts).taken
         times = most
@@ -77,7 +77,7 @@ def fill_kind(
 
 
 def left_over(row: NeedRow, supply: Supply, bag: dict[Stock, int]) -> tuple[int, ...]:
-    """The units of each size that find no room on some machines, given by stock."""
+    """The units of each size that do not fit on these machines, given by stock."""
     if len(row.counts) == 1:
         count = row.counts[0]
         for stock, machines in bag.items():
@@ -95,20 +95,20 @@ def left_over(row: NeedRow, supply: Supply, bag: dict[Stock, int]) -> tuple[int,
 
 
 def covers(row: NeedRow, supply: Supply, bag: dict[Stock, int]) -> bool:
-    """Whether all units of a row find room on some machines."""
+    """Whether all units of a row fit on these machines."""
     if len(row.counts) > 1:
         have = total(row, bag)
         for at in range(len(have)):
             if have[at] < row.want[at]:
-                return False  # which is quicker to find
+                return False  # a quick check first
     return not any(left_over(row, supply, bag))
 
 
 def unit_price(row: NeedRow, stock: Stock, room: int, cost: float) -> float:
-    """What a machine costs for a unit of what it would take of those that the row still lacks.
+    """The cost of a machine per unit that it would take of those the row still lacks.
 
-    It has room for so many of the largest. Smaller units count by their share of the largest.
-    Infinite where it would take none.
+    `room` is the number of largest units that fit. Smaller units count by their share of the
+    largest. Infinite if it would take none.
     """
     left = row.left
     if len(left) == 1:
@@ -118,17 +118,17 @@ def unit_price(row: NeedRow, stock: Stock, room: int, cost: float) -> float:
 
 
 def largest_taken(row: NeedRow, left: tuple[int, ...], stock: Stock) -> int:
-    """The number of the largest size of which a machine takes some of what is left."""
+    """The number of the largest size that a machine takes out of the units left."""
     return 0 if len(left) == 1 else pattern(row, left, stock).largest
 
 
 def helps(row: NeedRow, left: tuple[int, ...], stock: Stock) -> bool:
-    """Whether a machine takes something of what is left."""
+    """Whether a machine takes any of the units left."""
     return largest_taken(row, left, stock) < len(left)
 
 
 def total(row: NeedRow, bag: dict[Stock, int]) -> list[int]:
-    """What some machines offer of each resource that a row asks for."""
+    """The amounts that these machines offer of each resource that a row asks for."""
     resources = row.sizing.resources
     found = [0] * len(resources)
     for stock, count in bag.items():
@@ -138,7 +138,7 @@ def total(row: NeedRow, bag: dict[Stock, int]) -> list[int]:
 
 
 def could_spare(row: NeedRow, bag: dict[Stock, int]) -> bool:
-    """Whether a machine is no larger in anything than what its row has too much of."""
+    """Whether some machine is no larger than the row's surplus in every resource."""
     have, resources = total(row, bag), row.sizing.resources
     for stock in bag:
         is_small = True
@@ -151,7 +151,7 @@ def could_spare(row: NeedRow, bag: dict[Stock, int]) -> bool:
 
 
 def missing(row: NeedRow, left: tuple[int, ...]) -> list[int]:
-    """What units that are left ask for, by resource."""
+    """The amounts for the units left, by resource."""
     found = [0] * len(row.want)
     for at, size in enumerate(row.sizing.sizes):
         for place in range(len(found)):
@@ -160,7 +160,7 @@ def missing(row: NeedRow, left: tuple[int, ...]) -> list[int]:
 
 
 def add(bag: dict[Stock, int], stock: Stock, count: int) -> None:
-    """So many machines more, or fewer."""
+    """Changes the number of machines of a stock in a bag."""
     left = bag.get(stock, 0) + count
     if left:
         bag[stock] = left
@@ -169,7 +169,7 @@ def add(bag: dict[Stock, int], stock: Stock, count: int) -> None:
 
 
 def both(one: dict[Stock, int], other: dict[Stock, int]) -> dict[Stock, int]:
-    """The machines of two bags in one."""
+    """The machines of two bags together."""
     bag = dict(one)
     for stock, count in other.items():
         bag[stock] = bag.get(stock, 0) + count
@@ -177,5 +177,5 @@ def both(one: dict[Stock, int], other: dict[Stock, int]) -> dict[Stock, int]:
 
 
 def free_of(stocks: list[Stock]) -> dict[Stock, int]:
-    """The machines of some stocks that any need may have."""
+    """The free machines of these stocks."""
     return {stock: stock.free_count for stock in stocks if stock.free_count}

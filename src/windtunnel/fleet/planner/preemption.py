@@ -1,4 +1,4 @@
-"""Phase 2: what needs of higher priority take from those of lower priority."""
+"""Phase 2: machines that needs of higher priority take from those of lower priority."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ from windtunnel.fleet.states import DRAINING
 
 
 class Preemption:
-    """Finds victims. What a cluster has itself is looked up once per cycle, and only if wanted."""
+    """Finds victims. A cluster's own machines are looked up at most once per cycle."""
 
     def __init__(self, moves: Moves) -> None:
         self._moves: Final = moves
@@ -56,7 +56,7 @@ class Preemption:
         self._machines = {}
 
     def settle_promises(self, preemptors: list[NeedRow]) -> None:
-        """Takes back each drain, not begun, that its need no longer waits for."""
+        """Withdraws each drain that has not begun and whose need no longer waits for it."""
         inventory = self._moves.inventory
         if not inventory.promises:
             return
@@ -85,21 +85,21 @@ class Preemption:
             left = left_over(row, supply, bag)
 
     def _coming(self, row: NeedRow, supply: Supply) -> list[MachineEntry]:
-        """What is being drained for a row, or will be, and fits."""
+        """Suitable machines that are being drained for a row, or will be."""
         found = [e for e in row.promised if self._moves.fits(row, supply, e.stock)]
         found.sort(key=_draining_first)
         return found
 
     def preempt(self, row: NeedRow) -> tuple[int, ...]:
-        """Takes from lower priorities what a row lacks; gives the units that it still would lack.
+        """Takes what a row lacks from lower priorities; returns the units that it would still lack.
 
-        Each time, the best machine to take of those that a spread allows, for the largest unit that
-        any of them would take.
+        Repeatedly the best victim that a spread allows, for the largest unit that any of them would
+        take.
         """
         moves = self._moves
         supply = moves.supplies.of(row)
         if row.domain and not self._suffices(row, supply):
-            settle(moves, row, supply)  # gangs before it took what it was to have there
+            settle(moves, row, supply)  # gangs before it took what it was meant to have there
         if row.same and not row.domain:
             row.verdict = self._verdict(row, supply, {}, tried=False)
             return row.left
@@ -126,7 +126,7 @@ class Preemption:
         return left
 
     def _suffices(self, row: NeedRow, supply: Supply) -> bool:
-        """Whether what could be taken in its domain is enough for a gang."""
+        """Whether the machines that could be taken in its domain are enough for a gang."""
         bag = dict(row.bag)
         for entry in self._coming(row, supply):
             add(bag, entry.stock, 1)
@@ -146,7 +146,7 @@ class Preemption:
     def _for_largest(
         self, row: NeedRow, left: tuple[int, ...], stocks: list[Stock]
     ) -> MachineEntry | None:
-        """The best machine to take for the largest unit that is left and that any would take."""
+        """The best victim for the largest remaining unit that any of them would take."""
         if len(left) == 1:
             return self._victim(row, stocks)
         for size in range(len(left)):
@@ -157,14 +157,14 @@ class Preemption:
         return None
 
     def _victim(self, row: NeedRow, stocks: list[Stock]) -> MachineEntry | None:
-        """The best machine to take: of the own cluster first, then by rank of its need, by id."""
+        """The best victim: in the own cluster first, then by rank of its need, then by id."""
         own = self._own_of(row.cluster)
         return self._first(row, stocks, own) or self._first(row, stocks, None)
 
     def _first(
         self, row: NeedRow, stocks: list[Stock], own: dict[Stock, Takeable] | None
     ) -> MachineEntry | None:
-        """The best machine of some stocks, in the own cluster or in all others."""
+        """The best victim of these stocks, in the own cluster or in all others."""
         but = row.cluster if own is None else None
         best: MachineEntry | None = None
         holder: NeedRow | None = None
@@ -181,7 +181,7 @@ class Preemption:
         return best
 
     def _machine_of(self, holder: NeedRow, stock: Stock) -> MachineEntry:
-        """The first machine by id of a stock that could be taken from a need; there is one."""
+        """The first machine by id of a stock that could be taken from a need; there must be one."""
         by_stock = self._machines.get(holder)
         if by_stock is None:
             by_stock = {}
@@ -197,7 +197,7 @@ class Preemption:
         return entries[-1]
 
     def _own_of(self, cluster: ClusterHoldings) -> dict[Stock, Takeable]:
-        """What could be taken from needs of one cluster."""
+        """The machines that could be taken from needs of one cluster, by stock."""
         found = self._own.get(cluster)
         if found is None:
             found = {}
@@ -213,7 +213,7 @@ class Preemption:
         return found
 
     def _take(self, row: NeedRow, supply: Supply, entry: MachineEntry) -> bool:
-        """Takes one machine: at once in the own cluster (True), else once it is drained."""
+        """Takes one machine: at once in the own cluster (True), else after its drain."""
         moves = self._moves
         loser = entry.row
         assert loser is not None
@@ -224,7 +224,7 @@ class Preemption:
             own[entry.stock].change(loser, -1)
         if loser.cluster is row.cluster:
             moves.adopt(row, entry, supply.costs[supply.rank[entry.stock]], OWN_VICTIM_REASON)
-            moves.inventory.touch(row)  # it may be able to do without something that it had
+            moves.inventory.touch(row)  # it may no longer need something that it had
             return True
         moves.inventory.promise(entry, row)
         grace_s = preemption_grace_s(row.priority - loser.priority)
@@ -242,7 +242,7 @@ class Preemption:
         )
         return False
 
-    # What is said of it.
+    # Verdicts.
 
     def _verdict(
         self, row: NeedRow, supply: Supply, coming: dict[Stock, int], *, tried: bool

@@ -1,6 +1,6 @@
-"""Which stocks will do for which needs: one bit per stock, one mask per attribute.
+"""Which stocks suit which needs: one bit per stock, one mask per attribute.
 
-Requirements are looked up once for all needs that ask the same, not once per need or machine.
+Requirements are evaluated once for all equal needs, not once per need or machine.
 """
 
 import math
@@ -14,20 +14,20 @@ from windtunnel.fleet.requirements import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Ma
 
 
 class Supplies:
-    """The supplies of all kinds of needs; they are made again when a stock is new."""
+    """The supplies of all kinds of needs, rebuilt when there is a new stock."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory: Final = inventory
         self._by_value: Final[dict[str, dict[str, int]]] = {}
         self._by_key: Final[dict[str, int]] = {}
         self._indexed = 0
-        self._made: Final[dict[tuple[str, Sizing], Supply]] = {}  # by what is asked of machines
+        self._made: Final[dict[tuple[str, Sizing], Supply]] = {}  # by fingerprint and sizes
         self._asked: Final[dict[NeedRow, Need]] = {}
         self._fresh: Final[dict[NeedRow, None]] = {}
         self.builds = 0
 
     def ask(self, row: NeedRow, need: Need) -> None:
-        """A row asks for what this need says; its supply is found when it is looked at."""
+        """Registers the need of a row; its supply is found when it is first used."""
         self._leave(row)
         self._asked[row] = need
         self._fresh[row] = None
@@ -46,11 +46,11 @@ class Supplies:
             row.supply = None
 
     def all(self) -> list[Supply]:
-        """The supply of every kind of need."""
+        """The supplies of all kinds of needs."""
         return list(self._made.values())
 
     def take_fresh(self) -> list[NeedRow]:
-        """The rows that are asked for anew since the last time, each with its supply found."""
+        """Returns the rows registered anew since the last call, each with its supply found."""
         fresh = list(self._fresh)
         self._fresh.clear()
         for row in fresh:
@@ -58,7 +58,7 @@ class Supplies:
         return fresh
 
     def refresh(self) -> None:
-        """Takes note of new stocks; every supply may have grown by them."""
+        """Indexes new stocks, which may extend every supply."""
         stocks = self._inventory.stocks
         if self._indexed == len(stocks):
             return
@@ -75,7 +75,7 @@ class Supplies:
             self._fresh[row] = None
 
     def of(self, row: NeedRow) -> Supply:
-        """The supply of a row that is asked for."""
+        """The supply of a registered row."""
         found = row.supply
         if found is None:
             key = (row.key.fingerprint, row.sizing)
@@ -88,9 +88,9 @@ class Supplies:
         return found
 
     def _build(self, need: Need, key: tuple[str, Sizing], domain_key: str) -> Supply:
-        """Stocks whose machines host every unit, and after them those that host only small ones.
+        """The stocks whose machines host every unit, then those that host only small ones.
 
-        Gangs and spreads count machines by domain, and ask that each hosts every unit.
+        Gangs and spreads count machines by domain, and require that each hosts every unit.
         """
         self.builds += 1
         sizing = key[1]
@@ -133,7 +133,7 @@ class Supplies:
         )
 
     def _accepting(self, one: MachineRequirement) -> int:
-        """The stocks that meet a requirement, as a mask."""
+        """The stocks that meet a requirement, as a bit mask."""
         everything = (1 << self._indexed) - 1
         having = self._by_key.get(one.key, 0)
         if one.operator == EXISTS:

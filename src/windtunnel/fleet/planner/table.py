@@ -1,4 +1,4 @@
-"""What clusters ask for, as rows. A roll-up replaces all that its cluster asked for before."""
+"""The needs of clusters, as rows. A roll-up replaces all earlier needs of its cluster."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -13,15 +13,15 @@ from windtunnel.fleet.shape import MachineShape
 QUARANTINE_ROWS: Final = 10
 QUARANTINE_SHARE: Final = 0.1
 QUARANTINE_ROLLUPS: Final = 3
-"""A cluster of ten rows or more that suddenly keeps less than a tenth of them is not believed until
-it has said so three times: an empty list is more often a fault than a wish."""
+"""If a cluster with ten rows or more suddenly keeps less than a tenth of them, its roll-up is
+rejected until it was sent three times: an empty list is more often a fault than intended."""
 
 MOST_PLACES: Final = 100_000
-"""How many amounts are remembered with whether they fit on one machine."""
+"""Number of amounts cached with whether they fit on one machine."""
 
 
 def check_owner(cluster: str, needs: Iterable[Need]) -> None:
-    """A roll-up speaks for its own cluster only."""
+    """Checks that a roll-up contains only needs of its own cluster."""
     for need in needs:
         if need.cluster != cluster:
             raise InputError(
@@ -32,7 +32,7 @@ def check_owner(cluster: str, needs: Iterable[Need]) -> None:
 
 
 class NeedsTable:
-    """The needs of all clusters; only rows that changed are looked at in the next cycle."""
+    """The needs of all clusters; the next cycle looks only at rows that changed."""
 
     def __init__(self, inventory: Inventory, supplies: Supplies) -> None:
         self._inventory: Final = inventory
@@ -45,8 +45,8 @@ class NeedsTable:
         self.live = 0
 
     def replace(self, cluster: str, needs: Iterable[Need]) -> bool:
-        """Takes a roll-up: all that a cluster asks for now. False while it is not believed."""
-        # Gangs first: whether a gang fits on one machine is asked of all its members together.
+        """Takes a roll-up: all needs of a cluster. False while it is quarantined."""
+        # Merge first: whether a gang fits on one machine depends on all its members together.
         asked = merge(needs).values()
         check_owner(cluster, asked)
         merged = merge(self._fold(asked))
@@ -65,10 +65,10 @@ class NeedsTable:
         return True
 
     def revise(self, cluster: str, asked: Iterable[Need], withdrawn: Iterable[NeedKey]) -> bool:
-        """Takes what changed since the last roll-up. False where it is not believed.
+        """Takes the changes since the last roll-up. False if they are quarantined.
 
-        It must have no need with a Same, and no two with one key: how gangs are folded depends on
-        all of them.
+        They must contain no need with a Same, and no two with one key: how gangs are folded depends
+        on all of them.
         """
         fresh = {one.key(): one for one in asked}
         check_owner(cluster, fresh.values())
@@ -91,7 +91,7 @@ class NeedsTable:
         return [stock.shape for stock in self._inventory.stocks if stock.alive]
 
     def _fold(self, needs: Iterable[Need]) -> list[Need]:
-        """Gangs that fit on one machine as units; shapes without machines host none."""
+        """Replaces gangs that fit on one machine by units; shapes without machines host none."""
         shapes = self._alive()
         if shapes != self._shapes or len(self._places) > MOST_PLACES:
             self._shapes = shapes
@@ -108,7 +108,7 @@ class NeedsTable:
         return False
 
     def put(self, need: Need) -> NeedRow:
-        """Adds or changes one need, which stands for all that merges with it."""
+        """Adds or changes one need, which must already be merged."""
         return self._put(need.key(), need)
 
     def _put(self, key: NeedKey, need: Need) -> NeedRow:
@@ -138,7 +138,7 @@ class NeedsTable:
         return row
 
     def drop(self, key: NeedKey) -> None:
-        """A need is withdrawn."""
+        """Removes a need that was withdrawn."""
         rows = self._rows.get(key.cluster, {})
         if key in rows:
             self._drop(rows.pop(key))
@@ -155,11 +155,11 @@ class NeedsTable:
         self._inventory.touch(row)
 
     def needs(self) -> list[Need]:
-        """All needs, merged, in the order in which they are served."""
+        """All needs, merged, in the order of service."""
         return sorted(self._needs.values(), key=Need.order)
 
     def get(self, key: NeedKey) -> Need | None:
-        """The need of a key, where its cluster asks for it."""
+        """The need of a key, if its cluster asks for it."""
         row = self._inventory.rows.get(key)
         return None if row is None else self._needs.get(row)
 

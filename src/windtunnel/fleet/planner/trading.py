@@ -1,8 +1,8 @@
-"""Trades between two needs, where some have units of several sizes: both give back what they took
-in a cycle and take again, the other one first. They keep that where the two pay less, or where one
-that was short no longer is.
+"""Trades between two needs, some with units of several sizes: both give back what they took in a
+cycle and take again in the other order. They keep the result if the two pay less, or if one that
+was short no longer is.
 
-An auction needs a price for a unit, and with several sizes a machine has none before it is filled.
+An auction needs a price per unit, and with several sizes a machine has none until it is filled.
 """
 
 import math
@@ -12,15 +12,15 @@ from windtunnel.fleet.planner.entries import Sizing
 from windtunnel.fleet.planner.packing import fill_kind, pattern_of_kind
 
 MOST_TRADERS: Final = 40
-"""Where more needs took machines, those with several sizes keep theirs: pairs are many."""
+"""With more needs than this, those with several sizes keep their machines, since pairs are many."""
 MOST_PASSES: Final = 4
-"""How often every pair is tried while trades still save something."""
+"""Maximum passes over all pairs while trades still save something."""
 LEAST_SAVING: Final = 1e-6
 """The share of what two needs pay that a trade must save."""
 
 
 class Ware:
-    """Machines that would do for a need: which pool, what one offers, and its cost."""
+    """Machines that suit a need: their pool, the amounts of one, and its cost."""
 
     __slots__ = ("amounts", "cost", "kind", "pool")
 
@@ -32,7 +32,7 @@ class Ware:
 
 
 class Trader:
-    """A need: its units, what it could take in the order of filling, and what it has of each."""
+    """A need: its units, its suitable machines in filling order, and how many of each it has."""
 
     __slots__ = ("cost", "counts", "has", "sizing", "wares")
 
@@ -52,9 +52,9 @@ class Trader:
         return cost
 
     def choose(self, free: list[int]) -> list[int] | None:
-        """What it would take of free machines: each time those that take the largest unit which is
-        left for the least; then without what the rest makes needless. None where that is short,
-        or would be filled in the order of the supply."""
+        """The machines that it would take out of the free ones: repeatedly the cheapest that takes
+        the largest remaining unit, then without superfluous ones. None if they are too few, also
+        when filled in the order of the supply."""
         left = self.counts
         bag = [0] * len(self.wares)
         while any(left):
@@ -82,7 +82,7 @@ class Trader:
         return bag
 
     def _tidy(self, bag: list[int]) -> None:
-        """Leaves out what is needless, the dearest first."""
+        """Drops superfluous machines, the most expensive first."""
         dearest = [(-self.wares[at].cost, at) for at in range(len(bag)) if bag[at]]
         dearest.sort()
         for _, at in dearest:
@@ -101,7 +101,7 @@ class Trader:
 
 
 def trade(free: list[int], traders: list[Trader]) -> bool:
-    """Lets every two needs trade until nothing is saved. Returns whether any did.
+    """Lets every pair of needs trade until nothing is saved. Returns whether any did.
 
     `free` counts the machines of each pool that no need has.
     """
@@ -119,7 +119,7 @@ def trade(free: list[int], traders: list[Trader]) -> bool:
 
 
 def _swap(free: list[int], first: Trader, second: Trader) -> bool:
-    """Lets one need take before another, of what both have and of what is free."""
+    """Lets one need choose before another, out of what both have and what is free."""
     pools = list(free)
     for one in (first, second):
         for at, ware in enumerate(one.wares):

@@ -1,9 +1,9 @@
-"""Which shard has which domain and which cluster, and machines that move between shards.
+"""Assigns domains and clusters to shards, and moves machines between shards.
 
-A machine belongs to the shard of its domain, unless it was moved. It moves in three steps: a donor
-gives it up and forgets it, then it is the receiver's in the books here, then the receiver is told.
-So no two shards ever decide about one machine, whichever process dies. Shards never wait for this:
-while the coordinator is away, nothing moves and everything else goes on.
+A machine belongs to the shard of its domain, unless it was moved. It moves in three steps: the
+donor gives it up and forgets it, then it is recorded here as the receiver's, then the receiver is
+informed. So no two shards ever decide about one machine, whichever process dies. Shards never wait
+for the coordinator: while it is down, nothing moves and everything else continues.
 """
 
 import math
@@ -30,18 +30,18 @@ from windtunnel.fleet.sharding.messages import (
 
 IDLE_AGE: Final = 5
 QUOTA_AGE: Final = 12
-"""After how many cycles of a shortfall idle machines are moved, and places in quotas too: what is
-local and on its way comes first."""
+"""Cycles of a shortfall after which places in quotas may be moved, too (`IDLE_AGE`: idle machines):
+local machines and those on their way come first."""
 MARGIN: Final = 0.1
 """The share of its free machines of a shape that a donor keeps, rounded down."""
 COOLDOWN_S: Final = 80.0
-"""How long a need waits after machines came for it, before more are moved."""
+"""How long a need waits after a move before more machines are moved for it."""
 LEASE_S: Final = 30.0
-"""How long a process that does not report is taken to be alive."""
+"""How long a process that does not report is presumed alive."""
 
 
 FleetOffer = tuple[float, str, FreeMachines]
-"""What a unit costs, a donor, and the machines that it could give."""
+"""The cost per unit, a donor, and the machines that it could give."""
 
 
 class MachineMove(msgspec.Struct):
@@ -59,7 +59,7 @@ class MachineMove(msgspec.Struct):
 
 
 class ShardLease(msgspec.Struct):
-    """Which process runs a shard, and until when it may be trusted to."""
+    """The process that runs a shard, and until when its lease is valid."""
 
     holder: str
     epoch: int
@@ -67,7 +67,7 @@ class ShardLease(msgspec.Struct):
 
 
 class Books(msgspec.Struct):
-    """All that a coordinator must not lose."""
+    """The lasting state of a coordinator."""
 
     term: int = 0
     domains: dict[str, str] = {}
@@ -76,14 +76,14 @@ class Books(msgspec.Struct):
     moved: dict[str, tuple[str, str]] = {}
     """By machine: the shard of its domain, and the shard that has it."""
     moves: dict[int, MachineMove] = {}
-    """What is under way, by the number of the move."""
+    """Moves under way, by number."""
     last_move: int = 0
     leases: dict[str, ShardLease] = {}
     """By shard."""
 
 
 class Coordinator:
-    """Keeps the books; one start of it is one term, and shards ignore orders of earlier ones."""
+    """Keeps the books; each start is a new term, and shards ignore orders of earlier terms."""
 
     def __init__(self, books: Books | None = None, key: str = ZONE) -> None:
         self.books: Final = books or Books()
@@ -91,7 +91,7 @@ class Coordinator:
         self._key: Final = key
         self._free: Final[
             dict[str, dict[MachineShape, FreeMachines]]
-        ] = {}  # as last reported, less what moves
+        ] = {}  # as last reported, without moving machines
         self._rests: Final[dict[tuple[str, NeedKey], float]] = {}
 
     # Domains and clusters of shards.
@@ -102,7 +102,7 @@ class Coordinator:
             self.books.shards.sort()
 
     def assign(self, domain: str, shard: str) -> None:
-        """Gives a domain to a shard, for good: its machines may hold what only that shard knows."""
+        """Assigns a domain to a shard permanently: its machines may have state only it knows."""
         self._known(shard)
         owner = self.books.domains.setdefault(domain, shard)
         if owner != shard:
@@ -113,7 +113,7 @@ class Coordinator:
             )
 
     def bind(self, cluster: str, shard: str | None = None) -> str:
-        """The shard of a cluster: the one that is named at first contact, or that has the fewest.
+        """The shard of a cluster: the one named at first contact, or that with the fewest clusters.
 
         A cluster stays with its shard.
         """
@@ -143,7 +143,7 @@ class Coordinator:
             )
 
     def territory(self, shard: str) -> Territory:
-        """What a shard that starts must know of what is its own."""
+        """The territory of a shard that starts."""
         domains = [domain for domain, owner in self.books.domains.items() if owner == shard]
         mine = Territory(domains, self._key)
         for machine, (home, owner) in self.books.moved.items():
@@ -156,10 +156,10 @@ class Coordinator:
     # Leases of processes.
 
     def acquire(self, shard: str, holder: str, now_s: float) -> int:
-        """The epoch under which a process may run a shard; 0 while another one holds it.
+        """The epoch under which a process may run a shard; 0 while another process holds it.
 
         Providers refuse orders of earlier epochs, so a process that stalled and wakes up after
-        another took over can do no harm.
+        another took over does no harm.
         """
         self._known(shard)
         lease = self.books.leases.get(shard)
@@ -172,7 +172,7 @@ class Coordinator:
     # Reports and what follows from them.
 
     def report(self, report: ShardReport, now_s: float) -> list[Instruction]:
-        """Takes a report; gives every instruction that its shard has not answered yet."""
+        """Takes a report; returns every instruction that its shard has not answered yet."""
         self._known(report.shard)
         lease = self.books.leases.get(report.shard)
         if lease is not None:
@@ -193,7 +193,7 @@ class Coordinator:
         for one in report.released:
             move = moves.get(one.instruction)
             if move is None or move.given_up or move.donor != report.shard:
-                continue  # it was heard before
+                continue  # already processed
             move.given_up, move.machines = True, one.machines
             home = self._home(move)
             for machine in one.machines:
@@ -231,7 +231,7 @@ class Coordinator:
     # Moves.
 
     def _pull(self, receiver: str, wish: Shortfall, now_s: float) -> None:
-        """Lets machines come for a need that has been short for long enough."""
+        """Begins to move machines for a need that has been short for long enough."""
         key = wish.need.key()
         if wish.age < IDLE_AGE or now_s < self._rests.get((receiver, key), -math.inf):
             return
@@ -252,7 +252,7 @@ class Coordinator:
             count = max((-(-left // amount) for left, amount in lacking), default=0)
             if count <= 0:
                 break
-            if over:  # one for each domain, so that it stays even
+            if over:  # one per domain, so that the spread stays even
                 count = 1
                 grown.append(domain)
             idle = min(count, free.idle)
@@ -262,7 +262,7 @@ class Coordinator:
                 missing[name] -= amount * (idle + quota)
 
     def _offers(self, receiver: str, wish: Shortfall) -> list[FleetOffer]:
-        """What other shards could give for a wish, the cheapest for a unit first."""
+        """Offers of other shards for a shortfall, the lowest cost per unit first."""
         need, found = wish.need, []
         for donor in sorted(self._free):
             if donor == receiver:
@@ -287,10 +287,10 @@ class Coordinator:
     def _in_one_domain(
         self, receiver: str, offers: list[FleetOffer], wish: Shortfall
     ) -> tuple[list[FleetOffer], dict[str, int]]:
-        """Of the offers to a gang those of one domain, and what is missing there; or none.
+        """The offers to a gang in one domain, and what is missing there; or none.
 
-        All of it must be possible there, with what its shard has free in that domain; what it has
-        elsewhere is of no use to a gang.
+        The whole gang must fit there, with the free machines of its shard in that domain; those
+        elsewhere do not help a gang.
         """
         need, key = wish.need, wish.need.profile.same_key
         by_domain: dict[str, list[FleetOffer]] = {}
@@ -319,7 +319,7 @@ class Coordinator:
         self._reserve(move)
 
     def _reserve(self, move: MachineMove) -> None:
-        """What a donor will give up is not offered to a second receiver."""
+        """Reserves the machines of a move, so that they are not offered to a second receiver."""
         free = self._free[move.donor].get(move.shape)
         if free is not None:
             left = FreeMachines(
@@ -329,18 +329,18 @@ class Coordinator:
 
 
 def _units(shape: MachineShape, unit: Resources) -> int:
-    """How many units fit on one machine, each as a whole."""
+    """How many whole units fit on one machine."""
     offered = dict(shape.resources)
     return min(offered.get(name, 0) // amount for name, amount in unit if amount)
 
 
 def _usable(shape: MachineShape, unit: Resources) -> dict[str, int]:
-    """What units can use of one machine."""
+    """The amounts of one machine that units can use."""
     units = _units(shape, unit)
     return {name: amount * units for name, amount in unit}
 
 
 def _take(missing: dict[str, int], free: FreeMachines, unit: Resources) -> None:
-    """Less is missing with these machines."""
+    """Subtracts these machines from the missing amounts."""
     for name, amount in _usable(free.shape, unit).items():
         missing[name] -= amount * (free.idle + free.quota)

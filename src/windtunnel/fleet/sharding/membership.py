@@ -1,4 +1,4 @@
-"""A shard's side of the coordinator: reports, and obedience to what comes back."""
+"""A shard's side of the coordinator: sends reports and follows instructions."""
 
 from collections.abc import Callable
 from typing import Final
@@ -24,7 +24,7 @@ from windtunnel.fleet.states import IDLE, SPECULATIVE
 
 
 class ShardMember:
-    """Remembers how long needs have been short, and what it gave up and took."""
+    """Remembers how long needs have been short, and which machines it gave up and took."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard: Final = shard
@@ -41,12 +41,12 @@ class ShardMember:
         return self._ages
 
     def note(self, plan: CyclePlan) -> None:
-        """Takes note of what a cycle left short."""
+        """Records the shortfalls of a cycle."""
         short = [one.need for one in plan.shortfalls if one.verdict != PREEMPTING]
         self._ages = {key: self._ages.get(key, 0) + 1 for key in short}
 
     def report(self) -> ShardReport:
-        """What the coordinator is sent."""
+        """The report to the coordinator."""
         shard = self._shard
         inventory = shard.planner.inventory
         free = [
@@ -65,7 +65,7 @@ class ShardMember:
         )
 
     def _gone(self) -> tuple[str, ...]:
-        """Machines that it was given and that are no longer listed; a rejected record is a list."""
+        """Given machines that are no longer listed; a rejected record counts as listed."""
         shard = self._shard
         known, doubtful = shard.planner.inventory.entries, shard.reconciler.doubtful
         given = shard.territory.given
@@ -101,7 +101,7 @@ class ShardMember:
         taken: list[int] = []
         for one in instructions:
             if one.term < self._term:
-                continue  # of a coordinator that is no longer one
+                continue  # from an earlier coordinator
             self._term = one.term
             if isinstance(one, Retire):
                 self.retired = True
@@ -111,11 +111,11 @@ class ShardMember:
             else:
                 self._take(one, get, now_s)
                 taken.append(one.id)
-        # What is not asked any more was heard.
+        # Answers to instructions that are no longer repeated have been received.
         self._released, self._taken = released, taken
 
     def _release(self, order: Release) -> tuple[str, ...]:
-        """Gives up machines that are free and for which nothing is planned."""
+        """Gives up free machines without a planned action."""
         shard = self._shard
         stock = shard.planner.inventory.stock(order.shape)
         names: list[str] = []

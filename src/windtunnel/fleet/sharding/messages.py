@@ -1,7 +1,7 @@
-"""What shards and their coordinator tell each other: reports one way, instructions the other.
+"""Messages between shards and their coordinator: reports one way, instructions the other.
 
-Both are repeated until they have been heard. A report answers the instructions of the last reply,
-and a reply has every instruction that is not answered yet: a lost message costs time, and nothing.
+Both are repeated until they are acknowledged. A report answers the instructions of the last reply,
+and a reply has every instruction that is not answered yet, so a lost message costs only time.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from windtunnel.fleet.need import Need
 from windtunnel.fleet.shape import MachineShape, Resources
 
 MOST_WISHES: Final = 100
-"""How many shortfalls a report has at most: the highest priorities, then the oldest."""
+"""Maximum shortfalls per report: the highest priorities, then the oldest."""
 
 
 class FreeMachines(msgspec.Struct, frozen=True):
@@ -29,37 +29,37 @@ class Shortfall(msgspec.Struct, frozen=True):
     need: Need
     missing: Resources
     unit: Resources
-    """What a machine must offer to be of use: the largest unit that has no room."""
+    """What a machine must offer to help: the largest unit without room."""
     full: tuple[str, ...]
     """The domains of its spread in which one more machine would be too many."""
     age: int
-    """For how many cycles."""
+    """How many cycles it has lasted."""
 
 
 class Released(msgspec.Struct, frozen=True):
-    """The machines that a donor gave up: perhaps fewer than it was asked for, or none."""
+    """The machines that a donor gave up: possibly fewer than asked for, or none."""
 
     instruction: int
     machines: tuple[str, ...]
 
 
 class ShardReport(msgspec.Struct, frozen=True):
-    """What a shard says of itself."""
+    """The report of a shard."""
 
     shard: str
     epoch: int = 0
-    """Of the sending process: one that was replaced is asked to stop."""
+    """The epoch of the sending process; one that was replaced is asked to stop."""
     free: tuple[FreeMachines, ...] = ()
     wishes: tuple[Shortfall, ...] = ()
     released: tuple[Released, ...] = ()
     taken: tuple[int, ...] = ()
-    """Instructions to take that it has followed."""
+    """Instructions to take machines that it has followed."""
     gone: tuple[str, ...] = ()
     """Machines that it was given and that no longer exist."""
 
 
 class Release(msgspec.Struct, frozen=True):
-    """To a donor: give up so many machines of a shape. Which ones, it knows best."""
+    """To a donor: give up this many machines of a shape, of its own choice."""
 
     id: int
     term: int
@@ -77,7 +77,7 @@ class Take(msgspec.Struct, frozen=True):
 
 
 class Retire(msgspec.Struct, frozen=True):
-    """To a process: another one runs this shard. Stop."""
+    """To a process: another one runs this shard; stop."""
 
     term: int
 

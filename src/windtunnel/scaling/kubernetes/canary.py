@@ -136,7 +136,7 @@ class CanaryGate:
             plan = _plan(wanted, self._in_force)
             if not isinstance(plan, InvalidPlan):
                 return plan
-            self._in_force = None  # an earlier version took it: there is nothing to go on with
+            self._in_force = None  # only an earlier version accepted it: nothing valid to keep
         if self.restored and not is_wrong:
             self._in_force = self._changed
         return made
@@ -285,8 +285,7 @@ def sides_of_check(ask: CanaryAsk) -> dict[str, bytes]:
 
 
 def check_arguments(ask: CanaryAsk, folder: Path, work: Path) -> list[str]:
-    """Arguments of `windtunnel check`: `folder` has scenario and trace, `work` the two files to
-    compare."""
+    """Arguments of `windtunnel check`: `folder` has scenario and trace, `work` the two files."""
     canary, limits = ask.canary, ask.canary.limits
     most = [f"--max={figure}={limit}" for figure, limit in limits.max.items()]
     least = [f"--min={figure}={limit}" for figure, limit in limits.min.items()]

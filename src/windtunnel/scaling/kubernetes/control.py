@@ -172,8 +172,7 @@ class Claim(Struct):
 
 
 class RecordHolder:
-    """Decides which of several installations acts for an object: the one that keeps its record
-    fresh.
+    """Which of several installations acts for an object: the one that keeps its record fresh.
 
     The others measure on their own clocks how long the record stays unchanged.
     """
@@ -204,7 +203,7 @@ class ScalingController:
         self._targets: Final = {target.pool: target for target in plan.targets}
         self._claims: Final = {target.pool: Claim() for target in plan.targets}
         self._refused: Final[dict[str, str]] = {}
-        self._trusted = True  # the memory is our own
+        self._trusted = True  # whether the memory is our own, not from a stored record
         self.next_s = now_s
         self._decided_s = now_s
         self.last_scale_s = -math.inf
@@ -259,7 +258,7 @@ class ScalingController:
             if record["loop"] is None:
                 return ""
             state = dict(record["loop"])
-            # A clock that was ahead would freeze this one.
+            # A stored clock ahead of ours would freeze this one.
             state["clock_s"] = min(float(state["clock_s"]), now_s)
             self._loop.restore(state)
         except unreadable as error:
@@ -301,7 +300,7 @@ class ScalingController:
                                  message="; ".join(unknown)))  # fmt: skip
             return TickResult((), (), events)
         queued = seen.queued
-        if queued is None:  # a gateway's silence neither ends the last replica nor starts one
+        if queued is None:  # without the gateway's answer the last replica neither stops nor starts
             queued = 1 if any(look.size for look in pools.values()) else 0
         snapshot = self._builder.take(pools, seen.readings, queued, now_s)
         issued = self._issued(snapshot, now_s, events)
@@ -327,7 +326,7 @@ class ScalingController:
         except Exception as error:
             if self._trusted:
                 raise
-            # The record may have been edited: a policy that fails on it starts anew.
+            # The record may have been edited: a policy that fails on it starts without it.
             what = f"decisions fail with the record of earlier ones, and go on without: {error!r}"
             events.append(AutoscalerEvent(WARNING, "RecordUnreadable", what))
             self._loop = self._new_loop()
@@ -514,8 +513,7 @@ def _claim(one: Any, now_s: float) -> Claim:
 def merged_conditions(
     known: Sequence[Any], told: Sequence[AutoscalerCondition], stamp: str, generation: int
 ) -> list[dict[str, Any]]:
-    """Merges conditions for a status: ours are replaced, others' kept; a transition time changes
-    only with its status."""
+    """Merges conditions: ours are replaced, others kept; times change only with the status."""
     ours = {one.type: one for one in told}
     before = {one.get("type"): one for one in known if isinstance(one, dict)}
     made = [one for kind, one in before.items() if kind not in ours]

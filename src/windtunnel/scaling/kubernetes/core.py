@@ -50,7 +50,7 @@ CHECKED: Final = "autoscaler.checked"
 OBSERVED: Final = "autoscaler.observed"
 CARRIED_OUT: Final = "autoscaler.carried-out"
 
-# Decisions, beside those that every event log has.
+# Decisions, in addition to those of every event log.
 INVALID: Final = "autoscaler.invalid"
 ORDERED: Final = "autoscaler.ordered"
 EVENT: Final = "autoscaler.event"
@@ -196,8 +196,7 @@ class ScalingCore:
         return made
 
     def _plan_kthena(self, api_version: str, now_s: float) -> None:
-        """Plans all policies and bindings of an API version together, since they refer to each
-        other."""
+        """Plans all policies and bindings of an API version, since they refer to each other."""
         stored = [
             kthena.Stored(named, self.objects[named].stored.spec, self.objects[named].stored.canary)
             for named in sorted(self.objects)
@@ -211,7 +210,7 @@ class ScalingCore:
             one.wanted = wanted.get(named)
             if one.wanted is not None:
                 self._plan(one, now_s)
-            else:  # a policy whose targets a binding has
+            else:  # a policy whose targets are in a binding
                 one.control = one.wrong = None
                 self._replanned[named] = one
                 self._claims_changed = True

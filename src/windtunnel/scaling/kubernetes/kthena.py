@@ -106,8 +106,7 @@ class _Written(NamedTuple):
 def wanted_by(
     policies: Sequence[Stored], bindings: Sequence[Stored]
 ) -> Iterator[tuple[ObjectName, WantedScaling]]:
-    """Yields the wanted scaling by the object that has the targets: a policy since v1.0, a binding
-    before.
+    """Wanted scaling by the object that has the targets: a policy since v1.0, a binding before.
 
     A canary check compares the manifests: the policy and, if any, its binding.
     """
@@ -140,8 +139,7 @@ def _policy_name(spec: Mapping[str, Any]) -> str:
 
 
 def plan_of(named: ObjectName, manifests: Documents) -> ScalingPlan:
-    """Makes the plan of a policy with targets, or of a policy and its binding, from their
-    manifests."""
+    """Makes the plan of a policy with targets, or of a policy and its binding."""
     by_kind = {str(one.get("kind")): one for one in manifests}
     policy_data, binding_data = by_kind.get(POLICY), by_kind.get(BINDING)
     binding = None if binding_data is None else _form(binding_data, AutoscalingPolicyBinding)

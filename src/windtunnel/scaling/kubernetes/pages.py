@@ -90,8 +90,7 @@ class MetricSample(NamedTuple):
 
 
 class HistogramSums(Struct, frozen=True):
-    """A histogram since the server started: cumulative counts by bucket bound, and the sum of all
-    values."""
+    """A histogram since the server started: cumulative counts by bound, and the sum of values."""
 
     buckets: dict[float, float] = field(default_factory=dict)
     total: float = 0.0
@@ -152,8 +151,7 @@ _LABEL: Final = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\.)*)"')
 
 
 def page_samples(page: bytes, name: str = "") -> Iterator[MetricSample]:
-    """Parses a page in Prometheus' text format: samples of the metrics read here, or of one named
-    metric."""
+    """Parses Prometheus' text format: samples of the metrics read here, or of one named metric."""
     pattern = _line_pattern([name]) if name else _LINE
     for number, found in enumerate(pattern.finditer(b"\n" + page)):
         if number >= MOST_SAMPLES:

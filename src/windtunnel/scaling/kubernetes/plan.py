@@ -120,8 +120,7 @@ class Claimant(NamedTuple):
 def taken_targets(
     claimants: Iterable[Claimant], others: Mapping[TargetKey, str]
 ) -> dict[ObjectName, dict[str, str]]:
-    """By object and pool: the rival that has the target. `others` take precedence, then the oldest
-    object.
+    """By object and pool: the rival that has the target: one of `others`, else the oldest object.
 
     An object that only recommends claims no target.
     """
@@ -151,8 +150,7 @@ Made = TypeVar("Made")
 
 
 def attempt(make: Callable[[], Made]) -> Made | InvalidPlan:
-    """Returns the result of `make`, or its error: a bug triggered by one object must not stop the
-    others."""
+    """Returns the result of `make` or its error: a bug with one object must not stop others."""
     try:
         return make()
     except InvalidPlan as error:

@@ -202,12 +202,11 @@ class SnapshotBuilder:
         )
 
     def _increase(self, pod: PodView, reading: PodReading, now_s: float) -> "_Increase | None":
-        """The increase since the last tick; None: the pod existed before but has no earlier
-        reading."""
+        """The increase since the last tick; None: an older pod without an earlier reading."""
         before = self._earlier.get(pod.uid)
         span_s = now_s - self._taken_s
         if before is None:
-            # One that is newer than the last look has counted nothing before it.
+            # A pod newer than the last tick has counted nothing before it.
             return _Increase(reading, 1.0) if pod.created_s >= self._taken_s > 0.0 else None
         gap_s = now_s - before.at_s
         weight = min(1.0, span_s / gap_s) if gap_s > 0.0 else 1.0
@@ -237,7 +236,7 @@ def _since(before: PodReading, after: PodReading) -> PodReading:
     ]
     known = {**before.counters, **{what: one.count for what, one in before.histograms.items()}}
     if any(value < known.get(what, 0.0) for what, value in counts):
-        return after  # the server was started again
+        return after  # the server was restarted
     histograms = {}
     for what, one in after.histograms.items():
         old = before.histograms.get(what, HistogramSums())
@@ -328,8 +327,7 @@ def _over(amount: float, count: float) -> float:
 
 
 def quantile(buckets: Mapping[float, float], share: float) -> float:
-    """A quantile as in `histogram_quantile`, interpolated within a bucket; 0 for an empty
-    histogram."""
+    """As `histogram_quantile`: interpolated within a bucket; 0 for an empty histogram."""
     counts = list(buckets.items())
     if not counts or counts[-1][1] <= 0.0:
         return 0.0

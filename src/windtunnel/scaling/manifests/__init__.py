@@ -1,2 +1,1 @@
-"""Autoscaling manifests as users write them for Kubernetes: parsed, checked, and turned into
-policies."""
+"""Autoscaling manifests as written for Kubernetes: parsed, checked, and turned into policies."""

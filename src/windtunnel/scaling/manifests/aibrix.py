@@ -163,7 +163,7 @@ class PodAutoscaler(ScalingManifest):
                 **settings_of(spec),
                 **own,
             )
-        # The HPA that it creates takes its cooldown windows for its own.
+        # The HPA that it creates uses its cooldown windows.
         windows = {
             key: {"window_s": own[f"{key}_cooldown_s"]}
             for key in ("up", "down")

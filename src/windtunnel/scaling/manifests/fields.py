@@ -69,7 +69,7 @@ class Like(Leaf):
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        if self.leaf is None:  # a choice of words, which the annotation has
+        if self.leaf is None:  # a Literal, which the annotation itself checks
             return handler(source)
         return super().__get_pydantic_core_schema__(source, handler)
 

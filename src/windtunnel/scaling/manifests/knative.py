@@ -60,7 +60,7 @@ class KnativeAnnotations(AnnotationForm, extra="forbid"):
     ) = Field(default=None, description="The panic window, as a percentage of the stable one.")
     panic_threshold_percentage: (
         Annotated[float, Becomes(KnativeSettings, "panic_threshold_percent", IN_TEXT)] | None
-    ) = Field(default=None, description="Load that starts a panic.")
+    ) = Field(default=None, description="Load that starts a panic, in percent of ready capacity.")
     scale_down_delay: Annotated[float, Becomes(KnativeSettings, "scale_down_delay_s")] | None = (
         Field(
             default=None,
@@ -162,13 +162,13 @@ class KnativeService(ScalingManifest):
             return HpaSettings(policy="hpa", metrics=metrics, pools=pools)
         metric = read.metric or "concurrency"
         target = TARGETS[metric] if read.target is None else read.target
-        # A hard limit is the target, too, where no lower one is written, and is filled to the brim.
+        # A hard limit is also the target if no lower one is given, and may be fully used.
         hard = self.spec.template.spec.get("containerConcurrency", 0)
         if isinstance(hard, int) and hard > 0 and metric == "concurrency":
             target = min(target, float(hard))
         more = settings_of(read)
         retained_s = read.scale_to_zero_pod_retention_period
-        if retained_s:  # counted from the end of the window in which nothing came
+        if retained_s:  # counted from the end of the window without requests
             more["zero_after_s"] = retained_s + more.get("window_s", WINDOW_S)
         return KnativeSettings(
             policy="knative",

@@ -131,7 +131,7 @@ class StablePolicyForm(ApiSection):
 
 def _pace(kind: type[P], form: StablePolicyForm | None) -> P:
     if form is None or not form.model_fields_set:
-        return kind()  # as the webhook has it
+        return kind()  # with the webhook's defaults
     return kind(**settings_of(form))
 
 
@@ -174,8 +174,7 @@ class BehaviorForm(ApiSection):
     scale_down: StablePolicyForm | None = Field(default=None, description="Limits on scaling down.")
 
     def behavior(self) -> Behavior:
-        """The fields as written, with the defaults of the schema or, for absent parts, of the
-        webhook."""
+        """The fields as written, with defaults of the schema or, for absent parts, the webhook."""
         panic = self.scale_up.panic_policy
         return Behavior(
             up=_pace(PaceUp, self.scale_up.stable_policy),
@@ -238,8 +237,7 @@ Sources = dict[str, MetricSourceForm]
 def _unmatched(
     sources: Sources, metrics: Sequence[MetricForm], where: Context, *, none_is_fine: bool = False
 ) -> Iterator[Fault]:
-    """Yields faults for metrics without a source, which Kthena never reads, and sources without a
-    metric."""
+    """Faults: metrics without a source, which Kthena never reads, and sources without a metric."""
     names = [one.called for one in metrics]
     for name in names:
         if name not in sources and not (none_is_fine and not sources):
@@ -303,7 +301,7 @@ class TargetForm(ApiSection):
         return self.sub_targets.name if self.sub_targets else self.target_ref.name
 
     def check(self, where: Context) -> Iterator[Fault]:
-        # Before v1.0, metrics without a source were read from the pods.
+        # Before v1.0, metrics without a source were scraped from the pods.
         if self.metric_sources is not None or not where.root.earlier:
             yield from _unmatched(self.metric_sources or {}, where.root.policy.metrics, where)
 

@@ -23,7 +23,7 @@ class ScenarioNames:
         targets: Mapping[str, str] | None = None,
         metrics: Mapping[str, str] | None = None,
     ) -> None:
-        self._pools: Final = dict.fromkeys(pools)  # in their order, and found at once
+        self._pools: Final = dict.fromkeys(pools)  # ordered, with fast lookup
         self._targets: Final = dict(targets or {})
         self._metrics: Final = dict(metrics or {})
         self._routes: Final[dict[str, Mapping[str, float]]] = {}

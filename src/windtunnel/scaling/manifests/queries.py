@@ -143,8 +143,7 @@ def _compared(text: str) -> Asked:
 
 
 def _counts_parts(before: str) -> bool:
-    """Whether the comparison is within a function and so per series; `max` does not change the
-    result."""
+    """Whether the comparison is within a function and so per series; `max` makes no difference."""
     functions: list[str] = []
     for bracket in _BRACKET.finditer(before):
         if bracket[0] != ")":

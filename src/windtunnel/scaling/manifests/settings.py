@@ -53,7 +53,7 @@ class ManifestSettings(ScalerTiming):
 
     def read_files(self, pools: Sequence[ScaledPool], folder: Path) -> "ReadManifests":
         """Reads the policies of the manifests; raises an error for faults in the files."""
-        # The kinds of manifests are a hundred classes, which take 0.15 s to make.
+        # The manifest kinds are a hundred classes, which take 0.15 s to create.
         from windtunnel.scaling.manifests.load import read_manifests
 
         named = ScenarioNames([pool.name for pool in pools], self.targets, self.metrics)

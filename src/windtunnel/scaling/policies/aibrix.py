@@ -153,8 +153,7 @@ class Aibrix(Analyzer):
 
 
 class AibrixCooldown(Limiter):
-    """Grows to the highest recommendation of the up window; shrinks at once to the *lowest* of the
-    down window.
+    """Grows to the highest of the up window; shrinks to the *lowest* of the down window, at once.
 
     As AIBrix ships it: its 300 s do not delay scaling down, they let it go further.
     """

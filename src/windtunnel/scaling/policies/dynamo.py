@@ -1,5 +1,4 @@
-"""NVIDIA Dynamo's SLA planner: predicted load over the profiled capacity of an engine within the
-SLO.
+"""NVIDIA Dynamo's SLA planner: predicted load over an engine's profiled capacity within the SLO.
 
 Every `adjustment_s` it predicts requests, prompt lengths and output lengths of the next interval,
 corrects its profile by observed latencies, and sizes prefill and decode separately, within a budget
@@ -47,8 +46,8 @@ class DynamoSettings(PolicySettings):
     least: Replicas = Field(default=1, description="Fewest replicas of a role.")
     predictor: Literal["constant", "kalman", "arima", "prophet"] = Field(
         default="constant",
-        description="The next interval is as the last, by filtered level and trend, ARIMA or "
-        "Prophet (extra `planner`).",
+        description="How the next interval is predicted: as the last one, by filtered "
+        "level and trend, by ARIMA or by Prophet (extra `planner`).",
     )
     correct: Switch = Field(
         default=True, description="Whether observed latencies correct the profile."

@@ -66,8 +66,7 @@ class HpaDirection(Section):
 
     @field_serializer("window_s", "rules", check_fields=False)
     def _as_written(self, value: Any, info: FieldSerializationInfo) -> Any:
-        """Serializes omitted values as null, so that digests of scenarios do not depend on
-        defaults."""
+        """Serializes omitted values as null, so that digests do not depend on defaults."""
         return value if self.written(info.field_name) else None
 
     @classmethod
@@ -145,7 +144,7 @@ class HpaPace(Section):
 
 
 class HpaSettings(PolicySettings):
-    """Kubernetes' HorizontalPodAutoscaler: every pool by its own metrics."""
+    """Kubernetes' HorizontalPodAutoscaler: each pool is scaled by its own metrics."""
 
     unused: ClassVar[dict[str, str]] = {
         "stabilization": "leave it out; `up.window` and `down.window` are its windows"
@@ -285,8 +284,7 @@ class HpaTolerance(Limiter):
 
 
 class HpaWindows(Limiter):
-    """Limits sizes to the lowest recommendation of the up window and the highest of the down
-    window."""
+    """At most the up window's lowest recommendation; at least the down window's highest."""
 
     def __init__(self, up_s: float, down_s: float, pool: str = "") -> None:
         super().__init__("stabilization window", pool)
@@ -296,7 +294,7 @@ class HpaWindows(Limiter):
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         group, now_s = context.groups[number], context.now_s
-        # A controller that has just come up has recommended nothing: the present size stands in.
+        # A controller that has just started has no recommendations: it uses the current size.
         first = [] if group.key in self._seen else [group.current]
         lowest = highest = total
         if self._up_s > 0.0:

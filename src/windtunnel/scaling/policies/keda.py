@@ -94,12 +94,14 @@ class KedaFormula(Section):
     formula: Annotated[str, Text("a formula")] = Field(
         description="Such as `max(queue, kv * 10)`, of the names in `of`."
     )
-    of: dict[str, FormulaOperand] = Field(description="The metrics of its names.")
+    of: dict[str, FormulaOperand] = Field(description="The metric of each name.")
     target: MetricTarget = Field(description="Its target.")
     type: Literal["total", "value"] = Field(
         default=TOTAL, description="Whether the target is per replica or total."
     )
-    activation: Activation = Field(default=0.0, description="It is active above this.")
+    activation: Activation = Field(
+        default=0.0, description="The computed metric is active above this."
+    )
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from refusals(where, "formula", formula_of, self.formula, list(self.of))
@@ -282,8 +284,7 @@ class KedaHpa(Hpa):
 
 
 class KedaActivation(Limiter):
-    """Scales to zero while all triggers are inactive, and keeps at least `least` while one is
-    active.
+    """Scales to zero while all triggers are inactive; keeps at least `least` while one is active.
 
     A trigger is active while its metric is above its activation. Scaling to zero requires that none
     has been active for `cooldown_s` and that all replicas answer; sizes above `least` are up to the

@@ -97,7 +97,7 @@ class Knative(Analyzer):
         if not self._metric.is_known(group):
             return unknown(group, "No replica answered: everything stays as it is.")
         if key not in self._means and group.ready > 1:
-            # One that comes up beside running pods holds them for a while.
+            # An autoscaler that starts beside running pods keeps them for a while.
             self._panic_s[key] = now_s
             self._panic_size[key] = group.ready
         ready = max(1, group.ready)

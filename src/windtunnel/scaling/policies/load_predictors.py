@@ -39,7 +39,7 @@ class LoadPredictor:
         if len(self._values) < _ENOUGH:
             return self._values[-1] if self._values else 0.0
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # libraries warn of themselves
+            warnings.simplefilter("ignore")  # the libraries warn about their own internals
             return max(0.0, self._predict())
 
     def _learn(self, value: float) -> None:
@@ -56,7 +56,7 @@ class Kalman(LoadPredictor):
         super().__init__()
         self._level = 0.0
         self._trend = 0.0
-        self._cover = [10.0, 0.0, 10.0]  # of level, of both, of trend
+        self._cover = [10.0, 0.0, 10.0]  # variance of level, covariance, variance of trend
 
     def _learn(self, value: float) -> None:
         if len(self._values) == 1:
@@ -142,7 +142,7 @@ class Prophet(LoadPredictor):
         values = self._values[-_WINDOW:]
         first = len(self._values) - len(values)
         times = [_BEGINNING + (first + number) * self._step for number in range(len(values))]
-        model = prophet.Prophet(uncertainty_samples=0)  # no draws: the same every time
+        model = prophet.Prophet(uncertainty_samples=0)  # no sampling: deterministic
         model.fit(pandas.DataFrame({"ds": times, "y": values}))
         future = pandas.DataFrame({"ds": [times[-1] + self._step]})
         return float(model.predict(future)["yhat"].iloc[0])

@@ -83,7 +83,7 @@ class KvSaturationSettings(LoadThresholds):
     )
     full_queue: FullQueue = Field(
         default=5,
-        description="Queued requests from which on a replica is compute-bound.",
+        description="Queued requests at which a replica counts as compute-bound.",
     )
     compute_bound: Switch = Field(
         default=True,
@@ -104,8 +104,8 @@ class KvSaturationSettings(LoadThresholds):
 
 
 class WvaSettings(LoadThresholds):
-    """llm-d's workload variant autoscaler: any analyzer may grow, all must agree to shrink; prefill
-    and decode grow in proportion."""
+    """llm-d's workload variant autoscaler: one analyzer is enough to grow, all must agree to
+    shrink; prefill and decode grow in proportion."""
 
     patience: ClassVar[Stabilization | None] = Stabilization()
 
@@ -117,7 +117,7 @@ class WvaSettings(LoadThresholds):
         default=0.7, description="Load of ready replicas below which it may shrink."
     )
     full_queue: FullQueue = Field(
-        default=5, description="Queued requests from which on a replica is full."
+        default=5, description="Queued requests at which a replica counts as full."
     )
     analyzers: Annotated[list[WvaAnalyzer], Added(), Field(min_length=1)] = Field(
         default=["saturation"],

@@ -100,8 +100,7 @@ class SpareCapacitySettings(PolicySettings):
 
 
 class SpareCapacity(Analyzer):
-    """Grows by one when replicas have little spare capacity, shrinks by one when the others
-    suffice."""
+    """Grows by one when little capacity is spare, shrinks by one when the others suffice."""
 
     def __init__(self, settings: SpareCapacitySettings) -> None:
         super().__init__("spare capacity")

@@ -158,8 +158,7 @@ class Queueing(Analyzer):
         return _judged(group, per_replica, rate, 1.0, 1.0, evidence, "requests")
 
     def _followed(self, variant: Variant, work: "_Work", rate: float) -> list[float] | None:
-        """The parameters of a variant after the latest observation; None: nothing was ever
-        observed."""
+        """The parameters of a variant after the latest observation; None: none so far."""
         shown = [one for one in variant.replicas if one.ttft_s > 0.0 and one.tpot_s > 0.0]
         kept: dict[str, Any] | None = self._filters.get(variant.name)
         if not shown or rate <= 0.0:
@@ -181,7 +180,7 @@ class _Work:
     def __init__(self, prompt: float, answer: float) -> None:
         self._prompt: Final = prompt
         self._middle: Final = prompt + (answer + 1.0) / 2.0
-        self._beta: Final = prompt + answer  # what a unit of beta and of gamma costs per request
+        self._beta: Final = prompt + answer  # factors of beta and of gamma per request
         self._gamma: Final = (answer + 1.0) * (prompt + answer / 2.0)
 
     def latencies(self, parameters: list[float], rate: float) -> tuple[list[float], list[Any]]:

@@ -1,5 +1,4 @@
-"""How fast a size may follow its recommendation: windows, rates, panic and bounds, each with a
-name.
+"""How fast a size may follow its recommendation: windows, rates, panic and bounds, each named.
 
 "Or" takes the looser of the two rate limits and "And" the stricter; both count from the extreme
 size of the last period, so that several small steps do not circumvent them.
@@ -46,8 +45,7 @@ class TargetHistory:
         self._sizes_s: Final = max(up.period_s, down.period_s, self.panic_period_s)
 
     def panics(self, now_s: float, recommended: int, current: int) -> bool:
-        """Whether it is in panic at this tick; a recommendation that is high enough starts one at
-        once."""
+        """Whether it is in panic at this tick; a high enough recommendation starts one at once."""
         if self._starts_panic(recommended, current):
             return True
         ends_s = self._kept.get("panic_ends_s")

@@ -109,7 +109,7 @@ def apportion(
     amounts = fill(total, weights, low, high)
     sizes = [math.floor(amount) for amount in amounts]
     left = min(total, sum(high)) - sum(sizes)
-    # Digits beyond the ninth are the rounding of floats, and would break ties by chance.
+    # Digits beyond the ninth are rounding errors, which would break ties arbitrarily.
     by_remainder = sorted(
         (number for number, amount in enumerate(amounts) if amount > sizes[number]),
         key=lambda number: (-round(amounts[number] - sizes[number], 9), backends[number].name),
@@ -159,7 +159,7 @@ def fill(
             break
         lack = math.fsum(low[number] - amounts[number] for number in below)
         excess = math.fsum(amounts[number] - high[number] for number in above)
-        # Only the side that is further off is sure to stay at its limit when the rest moves.
+        # Only the side that is further off is sure to stay at its limit as the others move.
         held, limits = (below, low) if lack >= excess else (above, high)
         fixed |= {number: float(limits[number]) for number in held}
         free = [number for number in free if number not in fixed]
@@ -209,8 +209,7 @@ def _usable_bands(
 
 
 def _sum_faults(bands: Mapping[str, Band], names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields the faults of bands that the shares of these targets cannot all meet, with what is
-    allowed."""
+    """Faults of bands that the shares of these targets cannot all meet, and what is allowed."""
     least = math.fsum(band.min for band in bands.values())
     if least > 100:
         yield f"the minimum ratios add up to {least:g} percent", "at most 100 percent"

@@ -107,8 +107,7 @@ class _Grid:
         return n * self._low_d >= self._low_n * d and n * self._high_d <= self._high_n * d
 
     def smallest_above(self, n: int, d: int) -> tuple[int, int] | None:
-        """The smallest pair not below (n, d). The total grows with the denominator, so the first
-        fit is the smallest."""
+        """The smallest pair not below (n, d): the first fit, since totals grow with `d`."""
         # Below this denominator, even the largest ratio does not reach n.
         first = max(d, self._den.minimum, -(-n * self._high_d // self._high_n))
         for denominator in range(first, self._den.maximum + 1):
@@ -120,8 +119,7 @@ class _Grid:
         return None
 
     def least_short_of(self, n: int, d: int) -> tuple[int, int] | None:
-        """The pair with the fewest missing replicas; ties go to the smaller total, then the smaller
-        numerator."""
+        """The pair with the fewest replicas missing; ties by total, then numerator."""
         best: tuple[int, int, int, int] | None = None
         for denominator in range(max(self._den.minimum, 1), self._den.maximum + 1):
             lowest = max(self._num.minimum, 1, self._at_least(denominator))
@@ -212,7 +210,7 @@ class RatioLimiter(Limiter):
         found = exact(self._ratio, numerator, denominator, near_num, near_den)
         if found.held:
             return found
-        # Not in one step: as far towards it as the rates allow.
+        # Not reachable in one step: go as far as the rates allow.
         goal = exact(self._ratio, numerator, denominator, num, den)
         sizes = near_num.clamp(goal.numerator), near_den.clamp(goal.denominator)
         return Paired(*sizes, goal.reason, held=False)

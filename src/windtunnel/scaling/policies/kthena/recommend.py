@@ -90,8 +90,8 @@ def for_entries(reading: Reading, name: str, target: float, tolerance: float) ->
     unready = reading.unready if grows else 0
     if not unready and not missing:
         return current if abs(ratio - 1.0) <= tolerance else whole_above(ratio * have)
-    # Replicas without an answer count as idle when growing and on target when shrinking; those not
-    # ready is taken to be idle when growing, and left out when shrinking.
+    # Replicas without an answer count as idle when growing and as on target when shrinking; those
+    # that are not ready count as idle when growing, and are ignored when shrinking.
     count = have + missing + unready
     if not grows:
         total += missing * target

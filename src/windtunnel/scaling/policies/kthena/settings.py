@@ -59,8 +59,7 @@ class BehaviorPace(Section):
 
     @field_serializer("instances", "percent", "period_s", "window_s", check_fields=False)
     def _as_written(self, value: Any, info: FieldSerializationInfo) -> Any:
-        """Serializes omitted values as null, so that digests of scenarios do not depend on
-        defaults."""
+        """Serializes omitted values as null, so that digests do not depend on defaults."""
         return value if self.written(info.field_name) else None
 
 
@@ -147,9 +146,9 @@ class Ratio(Section):
     """Replicas of one pool per replica of another."""
 
     numerator: Annotated[str, Name()] = Field(
-        description="The pool that is counted, such as prefill."
+        description="The pool in the numerator, such as prefill."
     )
-    denominator: Annotated[str, Name()] = Field(description="The pool that it is counted by.")
+    denominator: Annotated[str, Name()] = Field(description="The pool in the denominator.")
     min: Factor = Field(description="The smallest ratio.")
     max: Annotated[float, Number(0, LARGEST_FACTOR, above=True)] = Field(
         description="The largest ratio."

@@ -41,8 +41,7 @@ _COARSE: Final = 1.05
 """Lengths are rounded to steps of 5%, so that capacities need not be recomputed at every tick."""
 _KEPT_CAPACITIES: Final = 4096
 _BIN_S: Final = 15.0
-"""Length of the bins that are forecast, however short the interval: counts of fewer arrivals are
-mostly noise."""
+"""Minimum length of the bins that are forecast: counts of fewer arrivals are mostly noise."""
 _GLANCE_S: Final = 6.0
 """Window of the count that detects a surge."""
 _USUAL: Final = 1.4826
@@ -77,7 +76,7 @@ class TrafficHistory(Section):
 
 
 class PredictiveSettings(PolicySettings):
-    """Windtunnel's own: sizes pools for the load forecast for when replicas are ready, weighing
+    """Windtunnel's own: sizes pools for the load expected once new replicas are ready, weighing
     cost against missed SLOs.
     """
 
@@ -129,11 +128,11 @@ class _Traffic:
         self.prompt_cv = 0.0
         self.answered = False
         self.rates: Final[deque[float]] = deque(maxlen=forecaster.memory)
-        self._bin: Final[list[Flow]] = []  # not yet enough to be taken in
-        self._loads: Final[list[float]] = []  # in the same time
+        self._bin: Final[list[Flow]] = []  # not a complete bin yet
+        self._loads: Final[list[float]] = []  # loads of the same ticks
         self._lately: Final[deque[Flow]] = deque()
         self._lately_s = 0.0
-        self._headings: Final[deque[tuple[float, float]]] = deque()  # when, and the rate
+        self._headings: Final[deque[tuple[float, float]]] = deque()  # time and rate
 
     def remember(self, rates: list[float]) -> None:
         """Learns from past rates, bin by bin, as if they had just been observed.
@@ -151,8 +150,7 @@ class _Traffic:
             self.rates.append(rate)
 
     def _deviation(self, expected: float, window_s: float) -> float:
-        """The standard deviation of the rate in a window, from Poisson noise or the usual
-        variation."""
+        """The standard deviation of the rate in a window: Poisson noise or usual variation."""
         usual = _USUAL * self.forecaster.usual_error()
         usual *= math.sqrt(self.forecaster.bin_s / window_s)
         return max(self.forecaster.counted(expected, window_s), usual)
@@ -166,7 +164,7 @@ class _Traffic:
         longest_s = max(self.forecaster.bin_s, LONGEST_S)
         while self._lately_s - self._lately[0].interval_s >= longest_s - 1e-9:
             self._lately_s -= self._lately.popleft().interval_s
-        if self.rates:  # before forecasts know of it: nothing would be a surprise to them then
+        if self.rates:  # before the forecasts include it: then nothing would look like a surge
             window_s, glance = self._rate(_GLANCE_S)
             expected = self.forecaster.next_rate()
             self.surges.see(now_s, glance, expected, self._deviation(expected, window_s))
@@ -235,7 +233,7 @@ class _Traffic:
 
     def _rise(self) -> Rise | None:
         counted = self.forecaster.counted(self.forecaster.next_rate())
-        usual = _USUAL * self.forecaster.usual_error() / math.sqrt(2.0)  # a step is of two counts
+        usual = _USUAL * self.forecaster.usual_error() / math.sqrt(2.0)  # of two counts
         counts = [Count(flow.interval_s, flow.arrived) for flow in self._lately]
         return rise_of(counts, max(1.0, usual / counted) ** 2)
 
@@ -398,7 +396,7 @@ class Predictive(Analyzer):
         backlog = self._backlog(group, waiting, meanwhile - supply, coming=coming > 0.0)
         if backlog < max(2.0, planned * self._bin_s * 0.1):
             backlog = 0.0
-        # What waits at a replica waits there: it costs that replica's capacity, and no more.
+        # A request queued at a replica stays there and only costs that replica's capacity.
         drain_s = self._settings.drain_s
         drained = min(backlog / drain_s, supply + model.queued / drain_s)
         demand = planned + surge + drained
@@ -454,7 +452,7 @@ class Predictive(Analyzer):
             round(seen.prefix_hit, 1),
             round(seen.prompt_cv, 1),
         )
-        # How many share their luck matters by its root: powers of two are near enough.
+        # The number of replicas enters by its square root, so powers of two are close enough.
         crowd = 2.0 ** round(math.log2(max(1, replicas)))
         key = (
             variant.name,
@@ -466,7 +464,7 @@ class Predictive(Analyzer):
         if known is None:
             shape = RequestMix(*lengths)
             carried = Carrier(variant, shape, goal).carried(crowd)
-            if carried.rate <= 0.0:  # an SLO out of reach: queues shall at least not grow
+            if carried.rate <= 0.0:  # the SLO is out of reach: at least keep queues from growing
                 carried = Carrier(variant, shape, Objective()).carried(crowd)
             if len(self._capacities) >= _KEPT_CAPACITIES:
                 self._capacities.clear()

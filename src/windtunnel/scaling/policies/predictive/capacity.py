@@ -36,7 +36,7 @@ class RequestMix:
         self.prompt_tokens: Final = max(1.0, prompt_tokens)
         self.output_tokens: Final = max(1.0, output_tokens)
         self.prefix_hit: Final = min(max(prefix_hit, 0.0), 1.0)
-        self.prompt_cv: Final = max(0.0, prompt_cv)  # deviation over mean of prompts
+        self.prompt_cv: Final = max(0.0, prompt_cv)  # standard deviation of prompts over their mean
 
     @property
     def new_tokens(self) -> float:
@@ -44,8 +44,7 @@ class RequestMix:
         return max(1.0, self.prompt_tokens * (1.0 - self.prefix_hit))
 
     def long_prompt(self, deviations: float) -> float:
-        """The new tokens of a prompt this many deviations above the median of a lognormal
-        distribution."""
+        """New tokens of a prompt this many deviations above the median, if lognormal."""
         variance = math.log1p(self.prompt_cv**2)
         return self.new_tokens * math.exp(deviations * math.sqrt(variance) - variance / 2.0)
 
@@ -91,8 +90,7 @@ class Carrier:
         self._late: Final = NormalDist().inv_cdf(min(max(objective.attained, 0.5), 0.999))
 
     def carried(self, replicas: float = 1.0) -> Carried:
-        """The largest sustainable rate per replica, for a pool of this many over which fluctuations
-        average out."""
+        """The largest sustainable rate per replica, when this many share fluctuations."""
         high = 1.0 / max(1e-9, self._prompt_s(1.0))
         while self._broken(high, replicas) == "" and high < 1e6:
             high *= 2.0
@@ -117,7 +115,7 @@ class Carrier:
         decoding = self._decoding(rate)
         if decoding is None:
             return None
-        # The busier tail of the time: arrivals come by chance, and replicas share what does.
+        # The busy tail: arrivals are random, and fluctuations average out over replicas.
         decoding += self._late * math.sqrt(decoding / max(1.0, replicas))
         prefill = 0.0 if self._role == "decode" else self._busy_prefill(rate, decoding, replicas)
         step_s = self._steady_step_s(prefill, decoding)
@@ -149,8 +147,7 @@ class Carrier:
         return self._times.step_s(prefill, decoding, decoding * self._shape.context)
 
     def _steady_step_s(self, prefill_rate: float, decoding: float) -> float | None:
-        """T with T = step(prefill_rate * T, decoding): each step computes the prompts that arrived
-        in one."""
+        """T with T = step(prefill_rate * T, decoding): a step computes what arrives in one."""
         budget = self._budget - decoding
         if budget <= 0.0 or prefill_rate * self._step_s(budget, decoding) > _BUSY_SHARE * budget:
             return None
@@ -169,7 +166,7 @@ class Carrier:
         this is from the mean. A router evens out some of it, without knowing which prompts are
         long.
         """
-        # While an answer is made, rate * (output * T) prompts come: as many as decode.
+        # While an answer is generated, rate * (output * T) prompts arrive: as many as decode.
         come = max(1.0, decoding) * math.sqrt(max(1.0, replicas))
         spread = math.sqrt((1.0 + self._shape.prompt_cv**2) / come)
         return rate * self._shape.new_tokens * (1.0 + self._late * spread)
@@ -204,7 +201,7 @@ class Carrier:
         if busy >= _BUSY_SHARE:
             return None
         long_s = self._alone_s(decoding)
-        # The step that runs when it comes, its own, and those before it: a queue's tail.
+        # The step under way on arrival, its own, and the queue before it.
         return step_s + max(
             long_s,
             self._queue_s(busy, prompt_s)

@@ -34,8 +34,7 @@ class Experience:
         self._low = math.inf
 
     def see(self, load: float, late: float, answers: int, allowed_late: float) -> None:
-        """Takes the load of a bin, relative to the capacity by step times, and the late share of
-        its answers.
+        """Takes a bin's load, over the capacity by step times, and the late share of its answers.
 
         An answer belongs to the load of its own bin or the one before. Answers that are late while
         a queue is worked off belong to the highest load since it began.

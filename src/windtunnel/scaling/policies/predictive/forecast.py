@@ -60,7 +60,7 @@ class Level(Method):
 
     def see(self, rate: float) -> None:
         self._seen += 1
-        weight = max(self._weight, 1.0 / self._seen)  # at first a plain mean
+        weight = max(self._weight, 1.0 / self._seen)  # initially a plain mean
         level = self._level
         self._level = rate if level is None else level + weight * (rate - level)
 
@@ -104,7 +104,7 @@ class Season(Method):
     """The rate one season ago, scaled by how the latest bins compare with those of that time."""
 
     name = "season"
-    _COMPARED: Final = 4  # bins that tell how this season compares with the last
+    _COMPARED: Final = 4  # bins for comparing this season with the last
 
     def __init__(self, bins: int) -> None:
         self._bins: Final = bins
@@ -203,7 +203,7 @@ class _Judged:
 
     def __init__(self, method: Method) -> None:
         self.method: Final = method
-        self.next: float | None = None  # foretold for the coming bin
+        self.next: float | None = None  # forecast for the coming bin
         self._foretold: Final[deque[Forecast | None]] = deque()
         self.errors: Final[deque[float]] = deque(maxlen=KEPT_ERRORS)
         self._blame = 0.0
@@ -248,9 +248,9 @@ class RateForecaster:
         season = round(season_s / bin_s)
         if season > self.ahead:
             methods.append(Season(season))
-        # Bins after which nothing of what it was told matters any more.
+        # Bins after which earlier rates no longer matter.
         self.memory: Final = season + self.ahead + 3 * KEPT_ERRORS
-        self.known_height = 0.0  # of a burst in a time that is said to be like this one
+        self.known_height = 0.0  # height of a burst in the similar period that was given
         self._judged: Final = [_Judged(method) for method in methods]
         self._lately: Final[deque[float]] = deque(maxlen=KEPT_ERRORS)
         self._seen = 0

@@ -15,8 +15,7 @@ _BY_CHANCE: Final = 4.0
 _FEWEST: Final = 5
 """Fewest counts for a line: a policy with a long interval has too few in a window."""
 _CLEARLY: Final = 0.75
-"""A step is chosen only if its error is below this share of the line's: noise turns lines into
-steps, too."""
+"""A step's error must be below this share of the line's: noise turns lines into steps, too."""
 _LATEST_S: Final = 6.0
 _FALLEN: Final = 2.0
 """A rise has ended if the latest seconds are this many standard deviations below it."""

@@ -28,9 +28,9 @@ class Surges:
         self._peak = 0.0
         self._rising = False
         self._last = 0.0
-        # When it will be seen whether it lasted, and above what rate.
+        # When to check whether a surge lasted, and the rate above which it did.
         self._waiting: list[list[float]] = []
-        self._lasted = 1.0  # as if one had lasted: the first is followed
+        self._lasted = 1.0  # starts as if one had lasted, so that the first surge is followed
         self._outcomes = 1.0
 
     @property
@@ -43,8 +43,7 @@ class Surges:
         return self.share_lasting >= _FOLLOWED
 
     def see(self, now_s: float, rate: float, expected: float, deviation: float) -> None:
-        """Takes the rate of the last seconds, the expected rate, and its standard deviation by
-        chance."""
+        """Takes the rate of the last seconds, the expected rate, and its standard deviation."""
         self._settle(now_s, rate)
         self._rising = rate > self._last + deviation
         if self.active:
