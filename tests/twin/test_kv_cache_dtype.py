@@ -69,7 +69,7 @@ def test_the_default_is_no_part_of_the_digest() -> None:
 def test_hardware_and_formulas_without_it_refuse_it() -> None:
     for other, said in (
         ("accelerator=a100", "engine.kv_cache_dtype: 'fp8', but the accelerator a100 has no fp8"),
-        ("step_time.model=blis-trained-physics", "takes two bytes for granted; allowed: auto"),
+        ("step_time.model=blis-trained-physics", "assumes two bytes; allowed: auto"),
     ):
         with pytest.raises(InputError) as caught:
             load_text(TEXT, sets=[FP8, f"serving.pools.0.{other}"])

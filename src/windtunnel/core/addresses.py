@@ -1,4 +1,4 @@
-"""Checks the addresses of HTTP servers that users write; a password in one is never repeated."""
+"""Checks HTTP server addresses that users write; a password in an address is never shown."""
 
 from urllib.parse import urlsplit
 
@@ -6,7 +6,7 @@ LONGEST_SHOWN = 80
 
 
 def address_fault(url: str) -> str:
-    """Why this is not the address of an HTTP server; empty: it is one."""
+    """Why `url` is not the address of an HTTP server; empty when it is one."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

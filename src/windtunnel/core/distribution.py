@@ -1,8 +1,8 @@
-"""What a result says of many values: mean, percentiles, maximum, in bounded memory.
+"""Distributions of many values in bounded memory: mean, percentiles, maximum.
 
-Up to a million values, or fewer where there are many distributions, are kept and percentiles are
-exact (linear between ranks). Beyond that they are folded into a histogram, and percentiles are
-right to half a percent.
+Up to a million values are kept (fewer where there are many distributions), and percentiles are
+exact, interpolated linearly between ranks. Beyond that, the values are folded into a histogram, and
+percentiles are right to half a percent.
 """
 
 import math
@@ -14,7 +14,7 @@ from windtunnel.core.histogram import Histogram
 
 EXACT_VALUES: Final = 1_000_000
 FEW_VALUES: Final = 1_000
-"""Kept where there may be a thousand distributions."""
+"""Values kept exactly where there may be a thousand distributions."""
 WORTH_AN_ARRAY: Final = 10_000
 PACKED_TOGETHER: Final = 4_096
 PERCENTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99))
@@ -22,7 +22,7 @@ SHARES: Final = (*[share for _, share in PERCENTILES], 1.0)
 
 
 class Distribution:
-    """Values that come one at a time and are asked about at the end; so many are kept exactly."""
+    """Values added one at a time and summarized at the end; up to `exact` are kept exactly."""
 
     def __init__(self, exact: int = EXACT_VALUES) -> None:
         self._exact: Final = exact
@@ -51,7 +51,7 @@ class Distribution:
         self._most_latest = min(self._exact - len(self._packed), PACKED_TOGETHER)
 
     def fold(self) -> None:
-        """Gives up exact percentiles for memory that does not grow."""
+        """Folds the values into a histogram: no more exact percentiles, but bounded memory."""
         if self.folded is None:
             self.folded = Histogram()
             for values in (self._packed, self._latest):
@@ -61,13 +61,13 @@ class Distribution:
             self._latest.clear()
 
     def values(self) -> "array[float]":
-        """All that are kept, in the order in which they came."""
+        """All values that are kept, in the order in which they were added."""
         if self._latest:
             self._pack()
         return self._packed
 
     def take(self, other: "Distribution") -> None:
-        """Adds all values of another."""
+        """Adds all values of another distribution."""
         if self.folded is None and self.count + other.count > self._exact:
             self.fold()
         if other.folded is not None:
@@ -105,8 +105,8 @@ class Distribution:
 
 
 def _sorted(values: "array[float]") -> list[float] | Any:
-    """Sorts values; of many, where numpy is there, an array that is in order at the ranks of
-    `SHARES`, in a fifth of the time."""
+    """Sorts values. Where there are many and numpy is loaded, returns an array that is in order
+    only at the ranks of `SHARES`, which takes a fifth of the time."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or len(values) < WORTH_AN_ARRAY:
         return sorted(values)
@@ -116,7 +116,7 @@ def _sorted(values: "array[float]") -> list[float] | Any:
 
 
 def quantile_of(ordered: list[float] | Any, share: float) -> float:
-    """Of values in their order, linear between ranks; not a number where there are none."""
+    """The quantile of sorted values, interpolated linearly between ranks; NaN without values."""
     if not len(ordered):
         return math.nan
     below, above = _ranks(len(ordered), share)
@@ -127,13 +127,13 @@ def quantile_of(ordered: list[float] | Any, share: float) -> float:
 
 
 def _ranks(count: int, share: float) -> tuple[int, int]:
-    """Those that a share is between."""
+    """The two ranks that a share lies between."""
     below = math.floor(share * (count - 1))
     return below, min(below + 1, count - 1)
 
 
 def together(parts: list[Distribution]) -> Distribution:
-    """All values of some distributions as one."""
+    """Merges distributions into one."""
     filled = [part for part in parts if part.count]
     if len(filled) == 1:
         return filled[0]
@@ -144,7 +144,7 @@ def together(parts: list[Distribution]) -> Distribution:
 
 
 def summary(values: Distribution | Histogram, shift: float = 0.0) -> dict[str, float | None]:
-    """The figures of a result, each moved by `shift`; all None when there are no values."""
+    """Mean, percentiles and maximum, each shifted by `shift`; all None when there are no values."""
     if not values.count:
         return {"mean": None, **{name: None for name, _ in PERCENTILES}, "max": None}
     return {

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
-"""Of reading an object that has not the shape of its kind."""
+"""Errors raised when an object does not have the shape of its kind."""
 
 
 class WindtunnelError(Exception):
@@ -37,11 +37,12 @@ class WindtunnelError(Exception):
         self.hint = hint
 
     def say_of(self, whom: str) -> None:
-        """Adds at the front whose failure it is."""
+        """Prefixes `where` with the part that failed."""
         self.where = f"{whom}: {self.where}" if self.where else whom
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Whole, also out of another process: by name, since arguments here have names."""
+        """Pickles every field, so that the error crosses processes intact; by hand, since the
+        arguments are keyword-only."""
         return _again, (type(self), self.what, self.where, self.allowed, self.hint)
 
     def __str__(self) -> str:
@@ -58,7 +59,7 @@ class InputError(WindtunnelError):
 
 
 class InputFaults(InputError):
-    """Several faults in one input, reported together, one sentence a line."""
+    """Several faults in one input, reported together, one sentence per line."""
 
     def __init__(self, faults: Sequence[InputError]) -> None:
         assert faults
@@ -78,17 +79,17 @@ class InputFaults(InputError):
 
 
 class OutputError(WindtunnelError):
-    """A result cannot be written where it was asked for."""
+    """A result cannot be written to the requested place."""
 
 
 class InvariantBroken(WindtunnelError):
-    """The program caught itself in a state that must never be."""
+    """The program detected a state that must never occur."""
 
     exit_code = 3
 
 
 class NoFixedPoint(InvariantBroken):
-    """Controllers find something to do again and again in one instant; says how often."""
+    """Controllers keep finding something to do in one instant; the message says how often."""
 
 
 def _again(
@@ -102,7 +103,7 @@ def _again(
 
 
 def one_sentence_per(faults: Sequence[InputError]) -> InputError:
-    """The fault itself when it is alone, all of them together otherwise."""
+    """The fault itself when there is only one, otherwise all of them as one error."""
     return faults[0] if len(faults) == 1 else InputFaults(faults)
 
 
@@ -112,16 +113,16 @@ _UNPRINTABLE: Final = re.compile(
 
 
 def printable(text: str, backslash: str = "\\") -> str:
-    """Text that others wrote, for a terminal: what would steer it is written out, as in JSON.
+    """Escapes control characters, as JSON does, in text from elsewhere that goes to a terminal.
 
-    Whatever a server, a trace or a folder of results says is shown through this. Lines stay.
-    `backslash` is how the format of the text writes one.
+    All text from servers, traces and result folders is shown through this. Line breaks stay.
+    `backslash` is how the format of the text writes a backslash.
     """
     return _UNPRINTABLE.sub(lambda found: backslash + json.dumps(found[0])[2:-1], text)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """A hint for a probable typo, or None when nothing known looks like the word."""
+    """A hint for a probable typo, or None when no known word is similar."""
     close = difflib.get_close_matches(word, sorted(known), n=2, cutoff=0.6)
     if not close:
         return None

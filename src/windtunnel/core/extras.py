@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def source_tree() -> Path | None:
-    """The clone that this package runs from; None where it is installed."""
+    """The clone that this package runs from; None when it is installed."""
     root = PACKAGE.parent.parent
     if PACKAGE.parent.name == "src" and (root / "pyproject.toml").is_file():
         return root
@@ -19,13 +19,13 @@ def source_tree() -> Path | None:
 
 
 def project_table() -> dict[str, Any] | None:
-    """What pyproject.toml of the clone says; None where there is no clone."""
+    """The parsed pyproject.toml of the clone; None without a clone."""
     root = source_tree()
     return None if root is None else tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
 
 
 def install_command(extra: str) -> str:
-    """What installs an extra, whether this is a clone or an installed package."""
+    """The command that installs an extra, from a clone or for an installed package."""
     root = source_tree()
     return (
         f'pip install "windtunnel[{extra}]"'
@@ -35,7 +35,7 @@ def install_command(extra: str) -> str:
 
 
 def need(package: str, where: str | None, extra: str, what: str | None = None) -> None:
-    """A package of an extra has to be there; `what` says otherwise what is missing."""
+    """Raises InputError unless a package of an extra is installed; `what` replaces its message."""
     if importlib.util.find_spec(package) is None:
         raise InputError(
             what or f"the package {package} is not installed",

@@ -1,7 +1,8 @@
-"""Reads whole files, bounded: a pipe or a device never ends, and its size reads as 0; writes whole.
+"""Reads and writes whole files. Reads are bounded: a pipe or a device has no end, and its size
+reads as 0.
 
-A file that is written gets its name when it is complete. Until then it is in a draft, which the
-next process that writes there removes if its own is dead.
+A written file gets its name only when it is complete. Until then it is in a draft folder; the next
+process that writes to the same place removes drafts left by dead processes.
 """
 
 import codecs
@@ -18,17 +19,17 @@ from windtunnel.core.errors import InputError, one_sentence_per
 
 MOST_FAULTS_SHOWN = 10
 DRAFT = ".windtunnel-draft-"
-"""What the name of a folder begins with that has files which are not complete."""
+"""Prefix of folders whose files are incomplete."""
 READY = ".windtunnel-ready-"
-"""The same of one whose files are complete, and are to replace those around it one by one."""
+"""Prefix of folders whose files are complete and replace those around them one by one."""
 PIPE_WAIT_S = 10.0
-"""How long a pipe may be silent."""
+"""How long to wait for data on a pipe."""
 
 T = TypeVar("T")
 
 
 def read_bounded(path: Path, most_bytes: int, *, subject: str = "the file") -> bytes:
-    """The bytes of a regular file of at most `most_bytes`; `subject` begins the sentences."""
+    """The bytes of a regular file of at most `most_bytes`; error messages begin with `subject`."""
     where = str(path)
     try:
         if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
@@ -47,9 +48,9 @@ def read_bounded(path: Path, most_bytes: int, *, subject: str = "the file") -> b
 
 
 def read_start(path: str | Path, most_bytes: int) -> bytes:
-    """The first bytes of a file, or of a pipe, as in `<(command)`.
+    """The first bytes of a file, or of a pipe such as `<(command)`.
 
-    Raises OSError as `open` does, and a TimeoutError where nothing is written.
+    Raises OSError as `open` does, and TimeoutError when nothing is written to a pipe.
     """
     import select
     import stat
@@ -80,10 +81,10 @@ def read_start(path: str | Path, most_bytes: int) -> bytes:
 
 
 class Draft:
-    """A folder for files that are not complete, beside the place where they will be.
+    """A folder for incomplete files, beside the place where they will be.
 
-    Its process holds a lock on it as long as it lives. A draft without a lock was left by a
-    process that is dead: making one removes the others of that kind in the same place.
+    Its process holds a lock on it for as long as it lives. A draft without a lock was left by a
+    dead process; creating a draft removes such leftovers in the same place.
     """
 
     def __init__(self, place: Path) -> None:
@@ -104,7 +105,7 @@ class Draft:
         self.remove()
 
     def remove(self) -> None:
-        """Removes it with all that is in it; once more does nothing."""
+        """Removes the folder with all its content; calling it again does nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -112,7 +113,7 @@ class Draft:
 
 
 def remove_dead_drafts(place: Path) -> None:
-    """Removes drafts in a folder whose processes are gone."""
+    """Removes the drafts in a folder whose processes are gone."""
     with os.scandir(place) as entries:
         found = [one.path for one in entries if one.name.startswith(DRAFT)]
     for path in found:
@@ -125,9 +126,9 @@ def remove_dead_drafts(place: Path) -> None:
 
 
 def hold(folder: Path, *, wait: bool = False) -> int | None:
-    """Locks a folder until the number that it gives is closed.
+    """Locks a folder until the returned file descriptor is closed.
 
-    None: another process holds it, or has removed it.
+    None when another process holds the lock or has removed the folder.
     """
     import fcntl
 
@@ -150,7 +151,7 @@ def hold(folder: Path, *, wait: bool = False) -> int | None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Waits until no other process is alone in a folder; where there are no locks, never."""
+    """Holds the lock of a folder, waiting for it; without a lock where the file system has none."""
     lock = None
     with suppress(OSError):
         while lock is None and folder.is_dir():
@@ -163,9 +164,10 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes, *, drafts: Path | None = None) -> None:
-    """Writes a file that is there whole or not at all, whatever else writes the same.
+    """Writes a file atomically: whole or not at all, even with several writers.
 
-    Until it is whole it is in the folder `drafts`, of the same file system, or beside its place.
+    Until it is complete it is in a draft in `drafts`, which must be on the same file system, or
+    else beside its place.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with Draft(drafts or path.parent) as draft:
@@ -175,7 +177,7 @@ def write_whole(path: Path, content: bytes, *, drafts: Path | None = None) -> No
 
 
 def read_lines(path: Path, most_bytes: int, read: Callable[[bytes, str], T]) -> list[T]:
-    """What `read(line, "file:line")` makes of each line that is not blank.
+    """The results of `read(line, "file:line")` for each line that is not blank.
 
     The first bad lines are reported together, each with its number.
     """

@@ -1,13 +1,13 @@
-"""A binary heap of nodes that know their place in it, so that any of them can move or leave."""
+"""A binary heap of nodes that know their position, so that any node can be moved or removed."""
 
 from typing import Final
 
 NOWHERE: Final = -1
-"""The place of a node that is in no heap."""
+"""The position of a node that is in no heap."""
 
 
 class HeapNode:
-    """An item of at most one heap, ordered by (rank, tag, sequence)."""
+    """A node of at most one heap, ordered by (rank, tag, sequence)."""
 
     def __init__(self) -> None:
         self.rank = 0
@@ -17,7 +17,7 @@ class HeapNode:
 
 
 def before(one: HeapNode, other: HeapNode) -> bool:
-    """Whether `one` comes out of a heap before `other`."""
+    """Whether `one` leaves a heap before `other`."""
     if one.rank != other.rank:
         return one.rank < other.rank
     if one.tag != other.tag:
@@ -26,7 +26,7 @@ def before(one: HeapNode, other: HeapNode) -> bool:
 
 
 class NodeHeap:
-    """The first node at once; push, remove and re-order in O(log n)."""
+    """A binary heap: the first node in O(1); push, remove and reorder in O(log n)."""
 
     def __init__(self) -> None:
         self.nodes: Final[list[HeapNode]] = []
@@ -51,7 +51,7 @@ class NodeHeap:
             self.fix(last)
 
     def fix(self, node: HeapNode) -> None:
-        """Puts a node whose key has changed where it now belongs."""
+        """Moves a node whose key has changed to where it now belongs."""
         self._rise(node)
         self._sink(node)
 

@@ -1,8 +1,8 @@
-"""A histogram with one percent wide buckets, no limits, and an exact mean and extremes.
+"""A histogram with buckets one percent wide, no range limits, and an exact mean and extremes.
 
 Buckets are powers of 1.01 in a list that grows at both ends, so no value is too small or too large
-to be told apart from its neighbours, and two histograms merge by adding counts. Arithmetic series,
-which is what the gaps between tokens of a growing batch are, go in as a whole.
+to be told apart from its neighbours, and two histograms merge by adding counts. An arithmetic
+series, such as the inter-token times of a growing batch, is added as a whole.
 """
 
 import math
@@ -31,7 +31,7 @@ class HistogramBuckets:
         self.counts[index] = count + times
 
     def _grow(self, bucket: i64) -> None:
-        """Makes room for a bucket, and some around it."""
+        """Extends the list to cover a bucket, with spare buckets around it."""
         if not self.counts:
             self.lowest = bucket
         below = max(0, self.lowest - bucket + 16) if bucket < self.lowest else 0
@@ -40,21 +40,21 @@ class HistogramBuckets:
         self.lowest -= below
 
     def by_bucket(self) -> dict[int, int]:
-        """Those that are not 0."""
+        """The counts that are not 0, by bucket."""
         lowest = int(self.lowest)
         return {lowest + i: times for i, times in enumerate(self.counts) if times}
 
     def take(self, other: "HistogramBuckets") -> None:
-        """Adds the counts of another."""
+        """Adds the counts of other buckets."""
         for bucket, times in other.by_bucket().items():
             self.put(bucket, times)
 
 
 class Histogram:
-    """Counts of values by bucket, with count, sum, minimum and maximum kept exactly.
+    """Counts of values by bucket, with exact count, sum, minimum and maximum.
 
-    Several may count into the same buckets: then these are known of all together (`merged`),
-    and take the memory of one.
+    Several histograms may share one set of buckets: this takes the memory of one, and the bucket
+    counts are known only for all of them together (`merged`).
     """
 
     def __init__(self, buckets: HistogramBuckets | None = None) -> None:
@@ -87,11 +87,11 @@ class Histogram:
 
     @property
     def buckets(self) -> dict[int, int]:
-        """The buckets that have counts: bucket b holds values from 1.01**b on."""
+        """The nonempty buckets: bucket b holds values from 1.01**b on."""
         return self.bucket_counts.by_bucket()
 
     def add_series(self, first: float, increase: float, terms: i64, times: i64) -> None:
-        """Counts `times` times each of `terms` values from `first` on, `increase` apart."""
+        """Counts each of `terms` values `times` times: from `first` on, `increase` apart."""
         if first <= 0.0 < increase and terms > 1:
             self.add(first, times)
             first += increase
@@ -121,7 +121,7 @@ class Histogram:
         self.high = max(self.high, last)
 
     def merge(self, other: "Histogram") -> None:
-        """Adds all that another histogram has counted."""
+        """Adds the counts of another histogram."""
         self.bucket_counts.take(other.bucket_counts)
         self.take_sums(other)
 
@@ -138,7 +138,7 @@ class Histogram:
     def quantile(self, share: float) -> float:
         """The value below which `share` of the counts lie, to within half a percent.
 
-        Linear between ranks: of few values, two that follow each other may be far apart.
+        Interpolated linearly between ranks: among few values, neighbours may be far apart.
         """
         if not self.count:
             return math.nan
@@ -148,7 +148,7 @@ class Histogram:
         return low if rank == below else low + (rank - below) * (self._at(below + 1) - low)
 
     def _at(self, rank: int) -> float:
-        """The value of a rank, from 0: exactly at both ends, else the middle of its bucket."""
+        """The value at a rank, from 0: exact at both ends, otherwise the middle of its bucket."""
         if rank >= self.count - 1:
             return self.high
         seen = self.zeros
@@ -163,7 +163,7 @@ class Histogram:
 
 
 def merged(parts: Iterable[Histogram]) -> Histogram:
-    """All values of some histograms as one; buckets that several share count once."""
+    """Merges histograms into one; shared buckets are counted once."""
     whole = Histogram()
     known: dict[int, HistogramBuckets] = {}
     for part in parts:

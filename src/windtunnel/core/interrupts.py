@@ -1,4 +1,4 @@
-"""Ctrl-C in long work: it comes through compiled code, and leaves a little time to keep results."""
+"""Ctrl-C in long work: it reaches compiled code, and leaves a little time to keep results."""
 
 import gc
 import signal
@@ -6,22 +6,22 @@ import threading
 from typing import Self
 
 GRACE_CPU_S = 0.85
-"""CPU time for results that are worth keeping, from Ctrl-C on."""
+"""CPU time after Ctrl-C for writing the results that are worth keeping."""
 
 
 def breathe() -> None:
-    """Runs what signals have asked for: loops of compiled code that may be long call it.
+    """Runs pending signal handlers; compiled loops that may run long call it.
 
-    Compiled code never looks for signals. This module is not compiled: the interpreter looks when
-    a function of its own begins, and Ctrl-C then raises here.
+    Compiled code never checks for signals. This module is not compiled: the interpreter checks when
+    one of its own functions begins, so Ctrl-C raises here.
     """
 
 
 class Interruption:
-    """Ctrl-C while there is something to keep: `asked` says that the work shall end by itself.
+    """Handles Ctrl-C while there are results to keep: `asked` tells the work to end by itself.
 
-    KeyboardInterrupt is raised before `may_ask` is set, at a second Ctrl-C, and when the work took
-    longer than its grace: nothing goes on for more than about a second of CPU time.
+    KeyboardInterrupt is raised before `may_ask` is set, at a second Ctrl-C, and when the work
+    exceeds its grace time: nothing goes on for more than about a second of CPU time.
     """
 
     def __init__(self) -> None:

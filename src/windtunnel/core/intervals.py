@@ -1,9 +1,9 @@
-"""Intervals from a few runs: what a mean may be, what the next run may show, what pairing saves.
+"""Intervals from a few runs: for a mean, for the next run, and for paired differences.
 
-All of them take the runs for independent, which runs of different seeds are. Student's t serves
-them: with five runs an interval is 1.4 times as wide as if the spread were known. Its quantiles are
-worked out here, since a whole number of degrees of freedom needs no more than sines and cosines,
-and importing a statistics library takes longer than many a simulation.
+All of them assume independent runs, as runs with different seeds are. They use Student's t: with
+five runs an interval is 1.4 times as wide as it would be with a known spread. Its quantiles are
+computed here, since an integer number of degrees of freedom needs only sines and cosines, and
+importing a statistics library takes longer than many a simulation.
 """
 
 import math
@@ -12,14 +12,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 CONFIDENCE = 0.95
-"""Nineteen times in twenty."""
+"""Nineteen times out of twenty."""
 
 HALVINGS = 80  # of a quarter turn: beyond the last digit of a float
 LARGEST_LOG = 700.0  # of a number that a float can hold
 
 
 class Interval(NamedTuple):
-    """An estimate and how far off it may be."""
+    """An estimate and its interval."""
 
     middle: float
     low: float
@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 
 
 def central_share(angle: float, degrees: int) -> float:
-    """How much of Student's distribution lies within +-t, for t = sqrt(degrees) * tan(angle)."""
+    """The share of Student's distribution within +-t, for t = sqrt(degrees) * tan(angle)."""
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = degrees % 2 == 1
     term = cosine if odd else 1.0
@@ -43,7 +43,7 @@ def central_share(angle: float, degrees: int) -> float:
 
 @lru_cache(maxsize=256)
 def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
-    """The t with `confidence` of Student's distribution within +-t."""
+    """The t for which `confidence` of Student's distribution lies within +-t."""
     assert degrees >= 1
     assert 0.0 < confidence < 1.0
     low, high = 0.0, math.pi / 2.0
@@ -57,24 +57,24 @@ def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
 
 
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Where the mean over all seeds is, judged by the values of some; needs two of them."""
+    """The interval of the mean over all seeds, from the values of at least two."""
     mean, spread = _mean_and_spread(values)
     return _around(mean, spread / math.sqrt(len(values)), len(values), confidence)
 
 
 def ratio_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """The same of values above 0 that spread by factors: around their geometric mean."""
+    """Like `mean_interval`, for positive values that vary by factors: around the geometric mean."""
     return _exponents(mean_interval([math.log(value) for value in values], confidence))
 
 
 def next_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Where the value of one further run lies, judged by those of some; needs two of them."""
+    """The prediction interval of one more run, from the values of at least two."""
     mean, spread = _mean_and_spread(values)
     return _around(mean, spread * math.sqrt(1.0 + 1.0 / len(values)), len(values), confidence)
 
 
 def next_positive_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """The same for times, which spread by factors and are never negative."""
+    """Like `next_interval` for times, which vary by factors and are never negative."""
     if min(values) <= 0.0:
         plain = next_interval(values, confidence)
         return Interval(plain.middle, max(plain.low, 0.0), plain.high)
@@ -84,9 +84,9 @@ def next_positive_interval(values: Sequence[float], confidence: float = CONFIDEN
 def paired_interval(
     ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE
 ) -> Interval:
-    """Where the mean of ours minus theirs is, value by value: both are of the same seeds.
+    """The interval of the mean of ours minus theirs, paired by seed.
 
-    What both share, such as a seed with much traffic, is gone from the differences.
+    Pairing cancels what both have in common, such as a seed with much traffic.
     """
     differences = [our - their for our, their in zip(ours, theirs, strict=True)]
     return mean_interval(differences, confidence)
@@ -95,13 +95,13 @@ def paired_interval(
 def paired_ratio(
     ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE
 ) -> Interval:
-    """Where ours over theirs is, value by value, of values above 0; half and double count alike."""
+    """The interval of ours over theirs, paired, of positive values; half and double count alike."""
     ratios = [our / their for our, their in zip(ours, theirs, strict=True)]
     return ratio_interval(ratios, confidence)
 
 
 def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and the standard deviation as far as these values tell."""
+    """The mean and the sample standard deviation."""
     count = len(values)
     assert count >= 2, "one value has no spread"
     if min(values) == max(values):

@@ -1,7 +1,7 @@
-"""What must always hold, by name: each invariant is a name, a sentence and a check.
+"""Runs invariants: each has a name, a sentence and a check.
 
-The tables of invariants live with the state they check; this module runs them. A check returns
-None when all is well and otherwise what it saw, so a failure reads as `name: sentence; saw ...`.
+The tables of invariants live with the state they check. A check returns None when all is well and
+otherwise what it saw, so a failure reads as `name: sentence; saw ...`.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ State = TypeVar("State")
 
 
 class Invariant(Generic[State]):
-    """One thing that must hold of a state, and how to see whether it does."""
+    """A property that must always hold of a state, and its check."""
 
     def __init__(
         self,
@@ -26,11 +26,11 @@ class Invariant(Generic[State]):
         self.sentence: Final = sentence
         self.check: Final = check
         self.changed: Final = changed
-        """Sees as much of it as follows from what has changed lately; None: it sees nothing."""
+        """A partial check of the latest changes only; None when there is no such check."""
 
 
 class InvariantChecker(Generic[State]):
-    """Runs a table of invariants and counts what it did."""
+    """Runs a table of invariants and counts the checks."""
 
     def __init__(self, invariants: Sequence[Invariant[State]]) -> None:
         names = [invariant.name for invariant in invariants]
@@ -39,7 +39,7 @@ class InvariantChecker(Generic[State]):
         self.checked = 0
 
     def run(self, state: State, context: str | Callable[[], str]) -> None:
-        """Raises InvariantBroken for the first that fails; `context` says how to get there."""
+        """Raises InvariantBroken for the first that fails; `context` says how to reproduce it."""
         for invariant in self._invariants:
             self.checked += 1
             seen = invariant.check(state)
@@ -47,7 +47,7 @@ class InvariantChecker(Generic[State]):
                 raise _broken(invariant.name, invariant.sentence, seen, context)
 
     def run_changed(self, state: State, context: str | Callable[[], str]) -> None:
-        """The same of what has changed lately, as far as invariants can see that by itself."""
+        """Like `run`, but checks the latest changes only, for the invariants that can."""
         for invariant in self._invariants:
             changed = invariant.changed
             if changed is not None:

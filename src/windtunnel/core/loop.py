@@ -1,13 +1,14 @@
-"""The event loop of a run: components that act in time, and the two ways to keep what is planned.
+"""The event loop of a run: components that act in time, and two queues for planned events.
 
-Everything that acts in time is a `Component`. The loop asks each when it acts next, and lets the
-earliest act; of the same instant, the one that comes first in the loop's list. There is one clock.
+Everything that acts in time is a `Component`. The loop asks each component for its next time and
+lets the earliest act; at the same instant, the one that comes first in the loop's list. There is
+one clock.
 
-An `EventQueue` keeps events by (time, priority, sequence). The sequence number is given out at
-`push`, so events of the same time and priority come out in the order in which they went in, and a
-run depends neither on hash order nor on how objects were built. An `Agenda` keeps actors that each
-have exactly one next time, such as servers: when that changes, the actor moves in an indexed heap,
-where a queue would hold an entry for every change.
+An `EventQueue` orders events by (time, priority, sequence). `push` assigns the sequence number, so
+events with the same time and priority leave in the order in which they were added, and a run
+depends neither on hash order nor on how objects were built. An `Agenda` holds actors that each have
+exactly one next time, such as servers: when that changes, the actor moves in an indexed heap, where
+a queue would hold an entry for every change.
 """
 
 import math
@@ -28,19 +29,19 @@ class Clock:
 
 
 class SkewedClock:
-    """The clock of one controller: right, or off by a while. It never runs backwards."""
+    """The clock of one controller: right, or off by `ahead_s`. It never runs backwards."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
         self._shown_s = -INFINITY
 
     def read(self, now_s: float) -> float:
-        """What it shows."""
+        """The time that it shows at `now_s`."""
         self._shown_s = max(self._shown_s, now_s + self.ahead_s)
         return self._shown_s
 
     def when(self, shown_s: float) -> float:
-        """The time at which it will show this, or an earlier one where it already does."""
+        """The time at which it will show `shown_s`; in the past if it already has."""
         at_s = shown_s - self.ahead_s
         while at_s + self.ahead_s < shown_s:  # rounded down, it would show a moment too early
             at_s = math.nextafter(at_s, INFINITY)
@@ -52,16 +53,16 @@ class Component:
     """Something that acts in time."""
 
     def next_s(self) -> float:
-        """When it acts next; infinity: not before something else changes it."""
+        """When it acts next; infinity: not until something else changes it."""
         raise NotImplementedError
 
     def advance(self, now_s: float) -> None:
-        """Does what is due at `now_s`, which is what `next_s` gave."""
+        """Does what is due at `now_s`, the time that `next_s` returned."""
         raise NotImplementedError
 
 
 class Loop:
-    """Runs one component by itself: for soaks and tests of a part of a simulation."""
+    """Runs a single component, for soaks and for tests of a part of a simulation."""
 
     def __init__(self, component: Component) -> None:
         self._component: Final = component
@@ -71,11 +72,11 @@ class Loop:
         return max(self.now_s, self._component.next_s())
 
     def wake(self) -> None:
-        """Something was changed from outside: the component looks at it now."""
+        """Lets the component act now, after a change from outside."""
         self._component.advance(self.now_s)
 
     def step(self, until_s: float = INFINITY) -> bool:
-        """Lets the component act once; False when it does not before `until_s`."""
+        """Lets the component act once; False when it does not act until `until_s`."""
         due_s = self.next_s()
         if due_s > until_s or due_s == INFINITY:
             return False
@@ -84,7 +85,7 @@ class Loop:
         return True
 
     def run(self, until_s: float = INFINITY) -> None:
-        """Everything that is due until then."""
+        """Does everything that is due until `until_s`."""
         while self.step(until_s):
             pass
         if until_s < INFINITY:
@@ -92,7 +93,7 @@ class Loop:
 
 
 class Entry:
-    """A planned event, which is its own handle. Events happen by (time, priority, sequence)."""
+    """A planned event and its own handle. Events happen by (time, priority, sequence)."""
 
     __slots__ = ("payload", "place", "priority", "sequence", "time_s")
 
@@ -105,9 +106,9 @@ class Entry:
 
 
 class EventQueue:
-    """A binary heap with cancellation, O(log n) per operation.
+    """A binary heap of events with cancellation, O(log n) per operation.
 
-    Entries know their place, so that a cancelled one leaves at once.
+    Entries know their position, so a cancelled one is removed at once.
     """
 
     def __init__(self) -> None:
@@ -121,7 +122,7 @@ class EventQueue:
         return len(self._heap)
 
     def push(self, time: float, priority: i64, payload: object) -> Entry:
-        """Plans an event; the returned entry is what `cancel` takes."""
+        """Plans an event; the returned entry can be passed to `cancel`."""
         if not time >= self._now:
             raise InvariantBroken(f"an event was planned for {time}, but it is already {self._now}")
         entry = Entry(time, priority, self._sequence, payload)
@@ -133,7 +134,7 @@ class EventQueue:
         return entry
 
     def cancel(self, entry: Entry) -> None:
-        """Takes back an event that is still waiting."""
+        """Cancels an event that has not happened yet."""
         place = entry.place
         if not 0 <= place < len(self._heap) or self._heap[place] is not entry:
             raise InvariantBroken(f"event {entry.sequence} has happened or was cancelled before")
@@ -158,7 +159,7 @@ class EventQueue:
         self.next_s = heap[0].time_s if heap else INFINITY
 
     def _rise(self, entry: Entry, place: i64) -> None:
-        """Puts an entry at a free place, or above it."""
+        """Puts an entry at a free position, or moves it up from there."""
         heap = self._heap
         time_s = entry.time_s
         while place > 0:
@@ -173,7 +174,8 @@ class EventQueue:
         entry.place = place
 
     def _sink(self, place: i64) -> i64:
-        """Fills a place from below, level by level: the place at the bottom that is free then."""
+        """Fills a free position from below, level by level; returns the leaf position freed by
+        this."""
         heap = self._heap
         size: i64 = len(heap)
         child = 2 * place + 1
@@ -194,14 +196,14 @@ class EventQueue:
 
 
 def _precedes(one: Entry, other: Entry) -> bool:
-    """Whether the first of two events of one instant happens first."""
+    """Whether `one` happens before `other`, two events of the same instant."""
     if one.priority != other.priority:
         return one.priority < other.priority
     return one.sequence < other.sequence
 
 
 class Actor:
-    """Something that does something at `wake_s`; its turn decides between equals."""
+    """Acts at `wake_s`; among equal times, the lowest `turn` goes first."""
 
     def __init__(self, turn: int) -> None:
         self.turn: Final[i64] = turn
@@ -210,7 +212,7 @@ class Actor:
 
 
 class Appointment:
-    """An actor on the agenda, with its time beside those of others: actors themselves are large."""
+    """An actor's entry in the agenda, with a copy of its time: compact, since actors are large."""
 
     def __init__(self, actor: Actor, turn: i64) -> None:
         self.actor: Final = actor
@@ -220,7 +222,7 @@ class Appointment:
 
 
 class Agenda:
-    """A binary heap of actors by (wake_s, turn). Tell it when an actor's `wake_s` has changed."""
+    """A binary heap of actors by (wake_s, turn). Call `moved` when an actor's `wake_s` changes."""
 
     def __init__(self, actors: list[Actor]) -> None:
         self._heap: Final[list[Appointment]] = []
@@ -240,7 +242,7 @@ class Agenda:
         return self._heap[0].actor
 
     def moved(self, actor: Actor) -> None:
-        """Puts an actor in its place after its time has changed."""
+        """Restores the order after an actor's time has changed."""
         one = actor.appointment
         one.wake_s = actor.wake_s
         if one.place == 0 or not self._rise(one):
@@ -248,7 +250,7 @@ class Agenda:
         self.next_s = self._heap[0].wake_s
 
     def fault(self) -> str | None:
-        """An actor that is out of its place; None: each is where it belongs."""
+        """Describes an actor that is out of order; None when all are in order."""
         if self._heap and self.next_s != self._heap[0].wake_s:
             return f"the first acts at {self._heap[0].wake_s} s, noted is {self.next_s} s"
         for place, one in enumerate(self._heap):

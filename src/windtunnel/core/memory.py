@@ -1,4 +1,4 @@
-"""How much memory this process uses, and how much more it may: by machine, container, limits."""
+"""How much memory this process uses, and how much more it may use: machine, cgroups, ulimit."""
 
 import os
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 NO_LIMIT = 1 << 62
-"""Control groups without a limit say a number of this size, or `max`."""
+"""Control groups without a limit report at least this number, or `max`."""
 
 
 def used_bytes() -> int:
-    """Memory of this process that is in RAM; 0 where the system does not say."""
+    """Resident memory of this process; 0 where the system does not report it."""
     return _pages("statm", 1)
 
 
@@ -23,10 +23,9 @@ def _pages(file: str, field: int) -> int:
 
 
 def available_bytes(proc: Path = PROC, cgroup: Path = CGROUP) -> int | None:
-    """Memory that this process may still take; None where the system does not say.
+    """Memory that this process may still allocate; None where the system does not report it.
 
-    It is what the machine has left, what the control groups leave that it is in, and what
-    `ulimit -v` leaves, whichever is least.
+    It is the least of what the machine, the control groups of the process and `ulimit -v` leave.
     """
     left = [_of_machine(proc), *_of_groups(proc, cgroup), _of_address_space()]
     known = [one for one in left if one is not None]
@@ -41,7 +40,8 @@ def _of_machine(proc: Path) -> int | None:
 
 
 def _of_groups(proc: Path, cgroup: Path) -> list[int]:
-    """What each control group leaves, from that of this process up: each may have a limit."""
+    """What each control group leaves, from that of this process up to the root: any may have a
+    limit."""
     found = []
     for line in _lines(proc / "self" / "cgroup"):
         _, kinds, inside = line.strip().split(":", 2)

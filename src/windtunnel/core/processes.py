@@ -1,10 +1,10 @@
-"""Calls a function for many tasks in other processes; a dead one is reported, the rest go on.
+"""Calls a function for many tasks in worker processes; a dead worker is reported, the rest go on.
 
 A worker is a fresh Python that imports the function: a script needs no guard around its main part,
-and no state of this process is in it. Tasks and answers go through its pipes. A worker whose parent
-is gone reads the end of its pipe, and ends.
+and the worker shares no state with this process. Tasks and answers go through its pipes. A worker
+whose parent is gone reads end-of-file and exits.
 
-Answers come as they are ready: callers put them in order.
+Answers arrive as they become ready: callers put them in order.
 """
 
 import json
@@ -29,12 +29,12 @@ Task = TypeVar("Task")
 Value = TypeVar("Value")
 
 MOST_AHEAD = 8
-"""Tasks that a worker is given at most; short ones would else wait for us more than they run."""
+"""The most tasks assigned to a worker at a time, so that short tasks do not wait for the parent."""
 SHORT_S = 0.02
-"""As many tasks are given at once as take about as long as this."""
+"""A worker is assigned about as many tasks at once as it completes in this time."""
 
 MOST_FAILED_STARTS = 10
-"""Workers in a row that end before they are ready, where others were ready before."""
+"""How many workers in a row may end before they are ready, once a worker has been ready."""
 
 BEGIN = """\
 import json, sys
@@ -45,19 +45,19 @@ serve()
 
 
 class Returned(NamedTuple, Generic[Value]):
-    """What the function said of a task."""
+    """The value that the function returned for a task."""
 
     value: Value
 
 
 class Raised(NamedTuple):
-    """How the function failed."""
+    """The exception that the function raised."""
 
     error: Exception
 
 
 class Died(NamedTuple):
-    """The worker ended before its task did: an exit status, or a signal below 0."""
+    """The worker ended before its task did: its exit status, or the negative signal number."""
 
     status: int
 
@@ -71,7 +71,7 @@ def processors() -> int:
 
 
 class _Worker:
-    """A process, and the numbers of the tasks it has, the one it is at first."""
+    """A worker process and its tasks with their numbers, the current one first."""
 
     def __init__(self, call: Callable[[Any], Any], told: "queue.SimpleQueue[Any]") -> None:
         path = json.dumps([str(folder) for folder in sys.path])
@@ -103,7 +103,7 @@ class _Worker:
             self._inbox.flush()
 
     def end(self) -> int:
-        """Ends it whatever it is doing, and tells how it ended."""
+        """Kills the process, whatever it is doing, and returns its exit status."""
         self.process.kill()
         status = self.process.wait()
         self._thread.join()
@@ -115,7 +115,7 @@ class _Worker:
 
 
 def _listen(worker: _Worker, outbox: Any, told: "queue.SimpleQueue[Any]") -> None:
-    """Passes on what a worker says, and at last that it says nothing more."""
+    """Passes on a worker's messages, then None when its pipe ends."""
     try:
         while True:
             told.put((worker, pickle.load(outbox)))  # noqa: S301 - from a process of our own
@@ -124,7 +124,7 @@ def _listen(worker: _Worker, outbox: Any, told: "queue.SimpleQueue[Any]") -> Non
 
 
 class Processes(Generic[Task, Value]):
-    """Workers that call one function; they start when there is something to do."""
+    """Workers that call one function; they start when there are tasks."""
 
     def __init__(self, call: Callable[[Task], Value], count: int) -> None:
         """`call` must be importable: a function of a module, or a partial of one."""
@@ -144,7 +144,7 @@ class Processes(Generic[Task, Value]):
             self._workers.pop().end()
 
     def map(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer[Value]]]:
-        """The answers with the numbers of their tasks, as they come."""
+        """Yields the answers, each with the number of its task, as they arrive."""
         waiting = _Waiting(tasks)
         try:
             while self._hand_out(waiting):
@@ -168,7 +168,7 @@ class Processes(Generic[Task, Value]):
                 worker.end()
 
     def _hand_out(self, waiting: "_Waiting") -> bool:
-        """Gives every worker a task, and returns whether any has one."""
+        """Assigns tasks to workers, starting missing ones; returns whether any has a task."""
         for depth in range(1, MOST_AHEAD + 1):
             for worker in self._workers:
                 if len(worker.tasks) < min(depth, worker.ahead) and waiting:
@@ -180,7 +180,8 @@ class Processes(Generic[Task, Value]):
         return any(worker.tasks for worker in self._workers)
 
     def _bury(self, worker: _Worker, waiting: "_Waiting") -> Iterator[tuple[int, Died]]:
-        """The task that a dead worker was at; the others that it had wait again."""
+        """Removes a dead worker and reports the task it was working on; its other tasks are
+        requeued."""
         self._workers.remove(worker)
         status = worker.end()
         if not worker.ready and self._were_ready and self._failed_starts < MOST_FAILED_STARTS:
@@ -216,7 +217,7 @@ class _Waiting:
 
 
 def serve() -> None:
-    """What a worker does: the function comes first, then tasks, until no more are sent."""
+    """The main loop of a worker: receives the function, then tasks, until its input ends."""
     # Ctrl-C reaches every process of a terminal; the parent hears it and ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inbox = sys.stdin.buffer
@@ -249,7 +250,7 @@ def _answer(call: Callable[[Any], Any], task: Any) -> Returned[Any] | Raised:
 
 
 def _passable(error: Exception) -> Exception:
-    """The error itself, if another process can have it; else what it says."""
+    """The error itself if it can be pickled; otherwise an error with its message."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
     except Exception:  # noqa: BLE001 - whatever a user's class does

@@ -1,8 +1,8 @@
-"""The one module that makes chance: named streams derived from (seed, name).
+"""The one source of randomness: named streams derived from (seed, name).
 
-Every consumer asks for a stream by its own name, so adding a client or a fault never shifts anyone
-else's draws, and two policies face the same arrivals. A stream uses only `Random.random()`, whose
-sequence Python guarantees, and transforms it here. Each kind of draw but gamma takes a fixed
+Every consumer asks for a stream by its own name, so adding a client or a fault never shifts any
+other draws, and two policies face the same arrivals. A stream uses only `Random.random()`, whose
+sequence Python guarantees, and transforms it here. Each kind of draw except gamma takes a fixed
 number of uniforms.
 """
 
@@ -17,12 +17,12 @@ _TURN: Final = 2.0 * math.pi
 
 
 def fresh_seed() -> int:
-    """A new seed for live runs: processes must not be in step."""
+    """A new seed for live runs, so that processes do not run in lockstep."""
     return int.from_bytes(os.urandom(8), "big")
 
 
 class Stream:
-    """A repeatable source of draws that belongs to one consumer."""
+    """A repeatable source of random draws that belongs to one consumer."""
 
     def __init__(self, seed: int, name: str) -> None:
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
@@ -30,7 +30,7 @@ class Stream:
         self._draw: Final[Callable[[], float]] = Random(int.from_bytes(digest[:16], "big")).random
 
     def uniform(self) -> float:
-        """In [0, 1)."""
+        """A draw from [0, 1)."""
         return self._draw()
 
     def between(self, low: float, high: float) -> float:
@@ -44,12 +44,12 @@ class Stream:
         return -mean * math.log(1.0 - self._draw())
 
     def normal(self, mean: float, stddev: float) -> float:
-        """By Box and Muller's transform: two uniforms, and nothing that a C library lacks."""
+        """By the Box-Muller transform: two uniforms, and nothing that a C library lacks."""
         radius = math.sqrt(-2.0 * math.log(1.0 - self._draw()))
         return mean + stddev * radius * math.cos(_TURN * self._draw())
 
     def lognormal(self, mean: float, cv: float) -> float:
-        """By the mean and coefficient of variation of the value itself, not of its logarithm."""
+        """Takes the mean and coefficient of variation of the value itself, not of its logarithm."""
         variance = math.log1p(cv * cv)
         return math.exp(self.normal(math.log(mean) - variance / 2, math.sqrt(variance)))
 
@@ -57,7 +57,7 @@ class Stream:
         return scale * math.pow(-math.log(1.0 - self._draw()), 1.0 / shape)
 
     def gamma(self, shape: float, scale: float) -> float:
-        """By Marsaglia and Tsang's rejection, which takes a varying number of uniforms."""
+        """By Marsaglia and Tsang's rejection method, which takes a varying number of uniforms."""
         if shape < 1.0:
             boost = math.pow(1.0 - self._draw(), 1.0 / shape)
             return boost * self.gamma(shape + 1.0, scale)
@@ -72,7 +72,7 @@ class Stream:
 
 
 class Streams:
-    """All streams of one run. Asking twice for a name gives the same stream, further along."""
+    """All streams of one run. A name always gives the same stream, which continues where it was."""
 
     def __init__(self, seed: int) -> None:
         self.seed: Final = seed

@@ -1,9 +1,9 @@
-"""What is known of each server, and how old it is: the input of routers and gateways.
+"""The observed state of each server and its age: the input of routers and gateways.
 
 A control plane sees servers as they were when they were last probed. A driver fills these lists
-with `observe_load` and `observe_adapters` when `stale` says that it is time, and then calls
-`refreshed`. Only `in_flight` is exact at any time, since a sender counts what it sends and what
-ends: the driver reports both to `sent` and `ended`.
+with `observe_load` and `observe_adapters` when `stale` says so, and then calls `refreshed`. Only
+`in_flight` is exact at any time, since the sender counts the requests that it sends and those that
+end: the driver reports both to `sent` and `ended`.
 """
 
 import math
@@ -16,12 +16,12 @@ class LoadListener:
     """Notified whenever the number of requests in flight at a server changes."""
 
     def moved(self, server: i64) -> None:
-        """The count of this server has changed by one."""
+        """Called after the count of this server has changed by one."""
         raise NotImplementedError
 
 
 class LatencySums:
-    """Times of requests that ended at one server since it was last probed."""
+    """Latency sums of the requests that ended at one server since it was last probed."""
 
     def __init__(self) -> None:
         self.ends: i64 = 0
@@ -33,7 +33,7 @@ class LatencySums:
 class Signals:
     """Lists with an entry per server. `taken_s` is the time of the last probe of all servers.
 
-    Servers may also be observed one by one: each kind of signal has its own time for each server.
+    Servers may also be observed one by one: each kind of signal has its own time per server.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class Signals:
         self._sums: Final = [LatencySums() for _ in range(servers)]
 
     def join(self, slots: int) -> int:
-        """Adds a server that answers no requests yet, and returns its number."""
+        """Adds a server that does not answer requests yet, and returns its number."""
         self.slots.append(slots)
         self.reach()
         return len(self.slots) - 1
 
     def reach(self) -> None:
-        """Makes every list as long as `slots`, which others may have added to."""
+        """Extends every list to the length of `slots`, which others may have appended to."""
         servers = len(self.slots)
         for counts in (self.waiting, self.running, self.in_flight):
             counts.extend([0] * (servers - len(counts)))
@@ -92,18 +92,19 @@ class Signals:
                 adapters.append([])
 
     def answer(self, servers: list[int]) -> None:
-        """From now on these answer requests: some have become ready, or get no more."""
+        """Sets the servers that answer requests, after some became ready or stopped taking
+        requests."""
         self.answering[:] = servers
         self.answering_slots = sum([self.slots[server] for server in servers])
 
     def stale(self, now_s: float) -> bool:
-        """Whether it is time to probe again; with a staleness of 0, at every decision."""
+        """Whether it is time to probe again; with a staleness of 0, before every decision."""
         return now_s - self.taken_s >= self.staleness_s
 
     def observe_load(
         self, server: i64, waiting: i64, running: i64, kv_used: float, now_s: float
     ) -> None:
-        """What a server says of its queue, its batch and the share of its KV blocks in use."""
+        """Records a server's queue, its batch and the share of its KV blocks in use."""
         self.waiting[server] = waiting
         self.running[server] = running
         self.kv_used[server] = kv_used
@@ -117,9 +118,10 @@ class Signals:
         queued: list[int] | None = None,
         room: i64 = 0,
     ) -> None:
-        """The LoRA adapters that a server has loaded, those that queued requests need, and room.
+        """Records a server's loaded LoRA adapters, those that queued requests need, and its free
+        slots.
 
-        Room is how many of its slots are free.
+        `room` is the number of slots without an adapter.
         """
         self.adapters[server] = adapters
         self.adapters_queued[server] = [] if queued is None else queued
@@ -127,7 +129,7 @@ class Signals:
         self.adapters_seen_s[server] = now_s
 
     def refreshed(self, now_s: float) -> None:
-        """The servers have been observed: decisions from now on go by it."""
+        """Marks the end of a probe of all servers: decisions from now on use it."""
         self.taken_s = now_s
         self.probes += 1
         reporting = self._reporting[:]
@@ -157,13 +159,13 @@ class Signals:
         self._listeners.remove(listener)
 
     def sent(self, server: i64, prompt_tokens: i64 = 0) -> None:
-        """A request is on its way there."""
+        """Counts a request that was sent to a server."""
         self._count(server, 1, prompt_tokens)
         for listener in self._listeners:
             listener.moved(server)
 
     def ended(self, server: i64, prompt_tokens: i64 = 0) -> None:
-        """A request that was sent there is no longer there, whatever became of it."""
+        """Counts a request that is no longer at the server it was sent to, whatever its outcome."""
         self._count(server, -1, -prompt_tokens)
         for listener in self._listeners:
             listener.moved(server)
@@ -175,9 +177,9 @@ class Signals:
         self.tokens_in_flight[server] = tokens_in_flight + tokens
 
     def observe_latency(self, server: i64, ttft_s: float, tpot_s: float) -> None:
-        """Times of a request that completed there; servers report means of them when probed.
+        """Records the latency of a completed request; a server reports the means when it is probed.
 
-        The TTFT counts from when the request was sent there. A TPOT of 0: it had a single token.
+        TTFT counts from when the request was sent to the server. A TPOT of 0 means a single token.
         """
         sums = self._sums[server]
         if sums.ends == 0:

@@ -1,4 +1,4 @@
-"""Taints of nodes, and the tolerations of pods: which pods may run on a tainted machine."""
+"""Taints of nodes and tolerations of pods: which pods may run on a tainted machine."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from windtunnel.core.errors import InputError
 
 Taint = tuple[str, str, str]
-"""Of a node: key, value ("" for none) and effect."""
+"""A taint of a node: key, value ("" for none) and effect."""
 NO_SCHEDULE: Final = "NoSchedule"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 NO_EXECUTE: Final = "NoExecute"
@@ -14,13 +14,13 @@ EFFECTS: Final = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
 
 
 def taint_text(taint: Taint) -> str:
-    """As kubectl writes it: `gpu=a100:NoSchedule`."""
+    """The taint as kubectl writes it: `gpu=a100:NoSchedule`."""
     key, value, effect = taint
     return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
 
 
 def taint_of(text: str) -> Taint:
-    """A taint as kubectl writes it: `key=value:effect` or `key:effect`."""
+    """Parses a taint as kubectl writes it: `key=value:effect` or `key:effect`."""
     before, _, effect = text.rpartition(":")
     key, _, value = before.partition("=")
     if not key or effect not in EFFECTS:
@@ -30,14 +30,14 @@ def taint_of(text: str) -> Taint:
 
 
 class Toleration(NamedTuple):
-    """Taints that a pod puts up with; an empty key or effect stands for all."""
+    """The taints that a pod tolerates; an empty key or effect matches all."""
 
     key: str
     operator: str
     value: str
     effect: str
     seconds: float | None = None
-    """How long it stays on a node that gets such a taint with NoExecute; None: for ever."""
+    """How long a pod stays on a node that gets such a NoExecute taint; None: indefinitely."""
 
     def covers(self, taint: Taint) -> bool:
         key, value, effect = taint
@@ -50,13 +50,13 @@ ALL_TAINTS: Final = Toleration("", "Exists", "", "")
 
 
 def tolerates(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
-    """Whether a pod may go to a node with these taints."""
+    """Whether a pod may run on a node with these taints."""
     hard = [taint for taint in taints if taint[2] != PREFER_NO_SCHEDULE]
     return all(any(one.covers(taint) for one in tolerations) for taint in hard)
 
 
 def toleration_of(item: Mapping[str, object]) -> Toleration:
-    """A toleration of a pod spec."""
+    """Parses a toleration of a pod spec."""
     where = "tolerations"
     key, operator = str(item.get("key") or ""), str(item.get("operator") or "Equal")
     value, effect = str(item.get("value") or ""), str(item.get("effect") or "")
@@ -70,6 +70,6 @@ def toleration_of(item: Mapping[str, object]) -> Toleration:
     if effect and effect not in EFFECTS:
         raise InputError(f"{effect!r} is not an effect", where=where, allowed=", ".join(EFFECTS))
     if seconds is not None and (effect != NO_EXECUTE or not isinstance(seconds, int)):
-        what = "tolerationSeconds are whole seconds, of tolerations of NoExecute"
+        what = "tolerationSeconds must be whole seconds of a NoExecute toleration"
         raise InputError(what, where=where)
     return Toleration(key, operator, value, effect, None if seconds is None else max(0.0, seconds))

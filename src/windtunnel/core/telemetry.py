@@ -1,7 +1,7 @@
-"""Telemetry: what happened, as plain data, for the sinks that want it.
+"""Telemetry: events as plain data, for the sinks that want them.
 
-One vocabulary serves simulated and live runs. An event is built only when a sink wants its kind.
-A sink may fail (a full disk, a bug): the run goes on and the failure is counted. The first bug of
+One vocabulary serves simulated and live runs. An event is built only when a sink wants its kind. A
+sink may fail (a full disk, a bug): the run goes on and the failure is counted. The first bug of
 each sink is logged with its traceback; a full disk is reported where the file was opened.
 """
 
@@ -19,13 +19,13 @@ from windtunnel.core.vocabulary import CLOSED
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 Record = Callable[[float, str, str, str, dict[str, Plain]], None]
-"""Takes (time, kind, subject, reason, data) of a fact or a decision, where a log is kept."""
+"""Records a fact or a decision as (time, kind, subject, reason, data), where a log is kept."""
 
 _log = logging.getLogger("windtunnel.telemetry")
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A fact: time, kind, subject, reason, and the numbers that go with it."""
+    """A fact: time, kind, subject, reason, and related data."""
 
     time: float
     kind: str
@@ -35,7 +35,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Sink(Protocol):
-    """Somewhere events go."""
+    """A consumer of events."""
 
     def wants(self, kind: str) -> bool: ...
 
@@ -57,10 +57,10 @@ class CountingSink:
 
 
 class JsonlSink:
-    """Writes a line of JSON per event.
+    """Writes one line of JSON per event.
 
-    What an earlier run left in the file stays until the first event: a run that is refused before
-    it begins takes nothing away. With `append` it stays for good.
+    The file's earlier content is kept until the first event, so a run that is refused before it
+    begins loses nothing. With `append` it is kept for good.
     """
 
     def __init__(self, path: Path, *, append: bool = False) -> None:
@@ -89,7 +89,7 @@ class JsonlSink:
 
 
 class RunLog(JsonlSink):
-    """The log of a run that ends: its last line counts the others, so that a cut is noticed."""
+    """The log of one run: its last line counts the others, so that truncation is noticed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -116,14 +116,14 @@ def _is_torn(path: Path) -> bool:
 
 
 class Telemetry:
-    """Carries events from their sources to the sinks that want them."""
+    """Passes events to the sinks that want them."""
 
     def __init__(self, *sinks: Sink) -> None:
         self._sinks = sinks
         self.failures: dict[int, int] = {}
 
     def wants(self, kind: str) -> bool:
-        """Ask before building an event: with no listener, saying nothing is free."""
+        """Whether any sink wants this kind; ask before building an event."""
         return any(sink.wants(kind) for sink in self._sinks)
 
     def emit(self, event: Event) -> None:
@@ -145,5 +145,5 @@ class Telemetry:
 
     @property
     def lost_events(self) -> int:
-        """How many events some sink failed to take."""
+        """The number of events lost to failing sinks; an event counts once per sink."""
         return sum(self.failures.values())

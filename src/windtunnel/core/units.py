@@ -1,7 +1,7 @@
-"""Reads and prints quantities as people write them: `250ms`, `40/s`, `80GiB`, `25GB/s`.
+"""Parses and formats quantities as people write them: `250ms`, `40/s`, `80GiB`, `25GB/s`.
 
-Inside the program a duration is seconds, a rate is per second, a size is bytes, all plain numbers.
-A bare number is already in that unit. An error quotes the text and shows what would be right.
+Inside the program a duration is in seconds, a rate per second, a size in bytes, all plain numbers.
+A bare number is already in that unit. An error quotes the text and shows valid examples.
 """
 
 import math
@@ -75,7 +75,7 @@ def parse_bandwidth(value: str | float) -> float:
 
 
 def parse_share(value: str | float) -> float:
-    """A fraction of one from `5%` or `0.05`."""
+    """A fraction from `5%` or `0.05`."""
     return _parse(value, {"%": 0.01}, "a share", "5%, or a fraction such as 0.05")
 
 
@@ -105,9 +105,9 @@ def _parse(
 
 
 def format_duration(seconds: float, *, even: bool = False) -> str:
-    """Three significant digits in the unit that reads best: `1.25 s`, `480 us`, `2 h 30 min`.
+    """Formats with three significant digits in the best unit: `1.25 s`, `480 us`, `2 h 30 min`.
 
-    `even` keeps zeros at the end, as a column of times needs it: `7.00 s`.
+    `even` keeps trailing zeros, for columns of times: `7.00 s`.
     """
     if not math.isfinite(seconds):
         return "never" if seconds > 0 else str(seconds)
@@ -129,7 +129,7 @@ def format_duration(seconds: float, *, even: bool = False) -> str:
 
 
 def duration_cell(seconds: float) -> str:
-    """As a column needs it: never two units, so that times can be compared at a glance."""
+    """Formats for a table column: a single unit, so that times can be compared at a glance."""
     for limit, unit in ((60, ""), (1_000, "s"), (36_000, "min")):
         if seconds < limit:
             if not unit:
@@ -139,7 +139,7 @@ def duration_cell(seconds: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """`40/s`; below one per second, per minute or per hour."""
+    """Formats as `40/s`; below one per second, per minute or per hour."""
     for unit, factor in (("s", 1.0), ("min", 60.0), ("h", 3600.0)):
         if abs(per_second) * factor >= 0.9995 or unit == "h" or per_second == 0:
             return f"{_three_digits(per_second * factor)}/{unit}"
@@ -147,7 +147,7 @@ def format_rate(per_second: float) -> str:
 
 
 def format_size(size_bytes: float) -> str:
-    """Binary units with three significant digits: `79.6 GiB`."""
+    """Formats in binary units with three significant digits: `79.6 GiB`."""
     for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):
         if abs(size_bytes) >= 0.9995 * SIZE_UNITS[unit]:
             return f"{_three_digits(size_bytes / SIZE_UNITS[unit])} {unit}"
@@ -155,7 +155,7 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_count(number: float) -> str:
-    """A large count for a narrow place: `1.25 M`."""
+    """Formats a large count for a narrow column: `1.25 M`."""
     for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(number) >= 0.9995 * factor:
             return f"{_three_digits(number / factor)} {unit}"

@@ -1,8 +1,8 @@
-"""The vocabulary of event logs, shared by simulated and live runs: kinds of events, and the
-reasons that programs recognise.
+"""The vocabulary of event logs, shared by simulated and live runs: kinds of events, and the reasons
+that programs recognise.
 
-A reason names its numbers ("needs 12 KV blocks, the server has 9"), so that a person can act on
-it. To be counted it is given without them ("needs # KV blocks, the server has #").
+A reason includes its numbers ("needs 12 KV blocks, the server has 9"), so that a person can act on
+it. For counting, the numbers are removed ("needs # KV blocks, the server has #").
 """
 
 import re
@@ -29,9 +29,9 @@ SUPERSEDED: Final = "scaling.superseded"
 FAULT_BEGAN: Final = "fault.began"
 FAULT_ENDED: Final = "fault.ended"
 CUT: Final = "control.cut"
-"""A line at the end of a log that was bounded: since when, and how much is missing."""
+"""A line at the end of a log that reached its limit: since when, and how much is missing."""
 CLOSED: Final = "log.closed"
-"""The last line of a log, with the number of those before it: a file without it was cut off."""
+"""The last line of a log, with the number of lines before it: a log without it was truncated."""
 REPLICA_STATES: Final = ("pending", "starting", "ready", "draining", "gone")
 REPLICA_KINDS: Final = tuple([f"replica.{state}" for state in REPLICA_STATES])
 KINDS: Final = (
@@ -55,24 +55,24 @@ KINDS: Final = (
 )
 
 RUN_BEGINS: Final = "the run begins"
-"""Of replicas that are there when a run begins."""
+"""Reason of replicas that exist when a run begins."""
 LOST_IN_FAULT: Final = "a fault of the scenario"
 RECLAIMED: Final = "taken back by its provider"
-"""Of machines that failed."""
+"""Reason of failed machines."""
 ENGINE_CRASHED: Final = "its engine crashed"
-"""Of servers that were lost."""
+"""Reason of lost servers."""
 SERVER_LOST: Final = "its server was lost"
-"""Of a request that had begun anew as often as it may, when its server was lost again."""
+"""Reason of a request that lost its server with no retries left."""
 RATE_LIMITED: Final = "its server said that there are too many requests"
-"""Of a request that had been sent again as often as it may."""
+"""Reason of a retry after a 429, and of a rejection when no retries are left."""
 GATEWAY_LOST: Final = "the gateway was restarted"
-"""Of a request that was inside: its connection ended with the gateway."""
+"""Reason of a request in flight: its connection ended with the gateway."""
 GATEWAY_AWAY: Final = "the gateway is restarting"
-"""Of a request that arrived meanwhile."""
+"""Reason of a request that arrived during the restart."""
 DRAINED: Final = "its server was drained"
-"""Of a try that ended because its server was to go."""
+"""Reason of a try that ended because its server was to be removed."""
 ENCODING: Final = "its media were encoded"
-"""How far a request has come that is neither queued nor with a server."""
+"""The stage of a request that is neither queued nor at a server."""
 
 NUMBERS: Final = re.compile(r"\d+(?:[.,_]\d+)*")
 NUMBER: Final = "#"

@@ -1,7 +1,7 @@
 """LoRA adapters on one server: which are on the accelerator, and which requests wait for a slot.
 
-A running request keeps its adapter in a slot while it has something to compute. An adapter that
-is unused stays until another needs its slot: the one that has gone unused longest makes room.
+A running request keeps its adapter in a slot while it has something to compute. An unused adapter
+stays until another adapter needs its slot; the one unused for longest is evicted.
 """
 
 from heapq import heappop, heappush
@@ -31,11 +31,11 @@ class Slots:
         self._begun = 0  # loads that the step being planned starts with
 
     def loaded(self) -> list[int]:
-        """The adapters that are here, in the order of their numbers."""
+        """The adapters in slots, by number."""
         return sorted([*self._users, *self._idle])
 
     def room(self) -> int:
-        """How many slots have no adapter."""
+        """The number of slots without an adapter."""
         return self.slots - len(self._users) - len(self._idle)
 
     def full(self) -> bool:
@@ -50,7 +50,7 @@ class Slots:
         return adapter < 0 or not self.full() or int(adapter) in self._users
 
     def enter(self, request: Request) -> None:
-        """A request joins the batch; its adapter is loaded if it is not here."""
+        """Assigns a slot to a request that joins the batch, loading its adapter if needed."""
         adapter = int(request.adapter)
         if adapter < 0:
             return
@@ -82,7 +82,7 @@ class Slots:
             self.journal.append(what)
 
     def leave(self, request: Request) -> None:
-        """A request needs its adapter no longer."""
+        """Ends a request's use of its adapter."""
         if not request.in_slot:
             return
         request.in_slot = False
@@ -95,26 +95,26 @@ class Slots:
             self._idle[adapter] = self._plans
 
     def leave_unused(self, request: Request) -> None:
-        """A request of the step that is planned computes nothing in it, nor later."""
+        """Ends the use by a request that computes nothing in the step being planned or later."""
         adapter = int(request.adapter)
         self.leave(request)
         if adapter in self._idle:
             self._idle[adapter] = self._plans + 1
 
     def begin(self, finishing: list[Request]) -> None:
-        """A step is going to be planned; the one before computed the last token of those."""
+        """Begins planning a step; the step before computed the last tokens of `finishing`."""
         for request in finishing:
             self.leave(request)
 
     def end(self) -> tuple[float, float]:
-        """A step is planned: how many times longer it takes, and how long its loads do."""
+        """Ends planning a step; returns the factor on its time, and the seconds of its loads."""
         self._plans += 1
         loads = self._begun
         self._begun = 0
         return 1.0 + self._step_cost * len(self._users), self._load_s * loads
 
     def fault(self) -> str | None:
-        """What is wrong with the slots; None when they hold what they may."""
+        """Describes a broken limit; None when the adapters fit into the slots."""
         here = len(self._users) + len(self._idle)
         if here > self.slots:
             return f"{here} adapters in {self.slots} slots"
@@ -122,7 +122,7 @@ class Slots:
 
 
 class AdapterQueue(WaitingQueue):
-    """Requests in a line for each adapter, so that those that find no slot are passed by."""
+    """A queue per adapter, so that requests without a slot do not hold up the others."""
 
     def __init__(self, scheduling: int, slots: Slots) -> None:
         super().__init__(scheduling)
@@ -160,7 +160,7 @@ class AdapterQueue(WaitingQueue):
         self._leaves(request)  # its line drops it when it comes to its head
 
     def head(self) -> Request | None:
-        """The first of those whose adapter is on the accelerator or has room there."""
+        """The first request whose adapter is on the accelerator or can be loaded."""
         best: tuple[Rank, int, Request] | None = None
         for adapter in [-1, *self._slots.used()] if self._slots.full() else list(self._lines):
             line = self._lines.get(adapter)

@@ -1,14 +1,14 @@
 """The KV blocks of one server: exact counts, and which free blocks still hold a known prefix.
 
 vLLM keeps a list of free blocks; blocks whose content has a hash stay findable in it until they are
-taken again, least recently used first. Following every block would cost time in proportion to
+taken again, least recently used first. Tracking every block would take time in proportion to
 tokens. Here consecutive blocks of one prefix move together: a request's blocks are freed tail
-first, so what is cached of a prefix is always a head part of it, and its free blocks are few runs.
+first, so the cached part of a prefix is always its head, and its free blocks are few runs.
 
-    Chain   one segment of shared prompt, an answer that prompts to come contain, or a preempted
-            request's own blocks: of its blocks [first, resident) are cached; those below `pinned`
-            are in use
-    Run     free, cached, consecutive blocks of one chain, at one place in the order of eviction
+    Chain   one segment of shared prompt, an answer that later prompts contain, or a preempted
+            request's own blocks: blocks [first, resident) are cached; those below `pinned` are in
+            use
+    Run     free, cached, consecutive blocks of one chain, at one place in the eviction order
 """
 
 from typing import Any, Final
@@ -21,9 +21,9 @@ from windtunnel.workload.request import PrefixChain, Request
 
 
 class BlockRun:
-    """Blocks [low, high) of a chain in the list of eviction; the high end is evicted first.
+    """Blocks [low, high) of a chain in the eviction list; the high end is evicted first.
 
-    Without a chain they are blocks that no request can find: `hashed` if they have no name.
+    Without a chain, no request can find these blocks; `hashed` when they have a hash.
     """
 
     def __init__(self, chain: "Chain | None", low: i64, high: i64, hashed: bool) -> None:  # noqa: FBT001
@@ -36,7 +36,7 @@ class BlockRun:
 
 
 class Chain:
-    """A cached prefix segment. Block numbers count from the start of the prompt."""
+    """A cached segment of a prefix. Block numbers count from the start of the prompt."""
 
     def __init__(self, key: Any, first: i64) -> None:
         self.key = key
@@ -51,7 +51,7 @@ class Chain:
         self.is_named = False  # whether requests to come find it by its key
 
     def hold(self, upto: i64) -> None:
-        """One request more holds it up to a block."""
+        """Counts one more request that holds the chain up to a block."""
         if self._users == 0:
             self._upto = upto
         if self._upto == upto:
@@ -62,7 +62,7 @@ class Chain:
         self._others[upto] = self._others.get(upto, 0) + 1
 
     def drop(self, upto: i64) -> None:
-        """One that held it up to there does no more."""
+        """Uncounts a request that held the chain up to this block."""
         if self._upto == upto and self._users > 0:
             self._users -= 1
             return
@@ -78,7 +78,7 @@ class Chain:
         return self._users > 0 or bool(self._others)
 
     def held(self) -> i64:
-        """Up to which block some request holds it; `first` where none does."""
+        """Up to which block any request holds it; `first` when none does."""
         held = self._upto if self._users > 0 else self.first
         others = self._others
         if others:
@@ -87,7 +87,7 @@ class Chain:
 
 
 class BlockPool:
-    """All blocks of a server. `free` counts those without an owner, cached or not."""
+    """All blocks of a server. `free` counts the blocks without an owner, cached or not."""
 
     def __init__(self, limits: EngineLimits) -> None:
         self._limits: Final = limits
@@ -111,7 +111,7 @@ class BlockPool:
         self._owner: Any = 0  # a number, written down as the object that it is
 
     def listen(self, journal: list[int], owner: int) -> None:
-        """Writes every change of what is cached of a shared prefix to the journal, as `owner`."""
+        """Writes every change of a cached shared prefix to the journal, as `owner`."""
         self.journal = journal
         self._owner = owner
 
@@ -120,7 +120,7 @@ class BlockPool:
             self._write(chain.key, chain.resident if chain.resident > chain.first else 0)
 
     def _write(self, key: Any, reach: i64) -> None:
-        """Notes up to which block a chain can be found; what tiers have counts as well."""
+        """Journals up to which block a chain can be found, on the accelerator or in a tier."""
         journal = self.journal
         number: i64 = key
         if journal is not None and number >= 0:
@@ -131,7 +131,7 @@ class BlockPool:
             journal.append(reach * self.block_size)
 
     def take(self, count: i64) -> None:
-        """Gives blocks to a request, evicting the least recently used when it must."""
+        """Takes blocks for a request, evicting the least recently used ones if necessary."""
         self.free -= count
         assert self.free >= 0
         if self.free < self.lowest_free:
@@ -163,12 +163,12 @@ class BlockPool:
                         self._forget(chain)
 
     def leak(self, count: i64) -> None:
-        """Free blocks are lost: no request has them, and none can."""
+        """Makes free blocks unusable for good."""
         self.take(count)
         self.leaked += count
 
     def _offload(self, run: BlockRun, count: i64) -> None:
-        """Evicted blocks go to the tiers, and may push others out of the last one."""
+        """Moves evicted blocks to the tiers, where the last tier may evict others."""
         tiers = self.tiers
         assert tiers is not None
         chain = run.chain
@@ -182,9 +182,9 @@ class BlockPool:
         tiers.lost.clear()
 
     def hit(self, request: Request) -> i64:
-        """How many blocks of the prompt are cached, from its start.
+        """The number of cached blocks from the start of the prompt.
 
-        The last token is never among them, unless whole hits are wanted.
+        The last token is never among them, unless `compute_whole_hits` is false.
         """
         if not self.caching:
             return 0
@@ -206,14 +206,14 @@ class BlockPool:
         return min(found, (request.target - self._computed_at_least) // self.block_size)
 
     def for_windows(self, request: Request) -> i64:
-        """Blocks that a request takes when it is admitted, for layers that keep a window of it."""
+        """Blocks that a request takes at admission for its sliding-window layers."""
         if self._limits.windows is None:
             return 0
         held = request.window_blocks
         return held if held > 0 else self._limits.window_blocks(request.last)
 
     def free_among(self, request: Request, hit: i64) -> i64:
-        """How many of the first `hit` blocks are not held: taking them uses up free blocks too."""
+        """How many of the first `hit` blocks are not held: pinning them uses up free blocks."""
         unheld: i64 = 0
         start: i64 = 0
         prefix = request.prefix
@@ -226,7 +226,8 @@ class BlockPool:
         return unheld + max(0, hit - request.shared_blocks)
 
     def admit(self, request: Request, hit: i64) -> None:
-        """Gives a request the cached blocks that it hit; what else was its own is forgotten."""
+        """Pins the cached blocks that a request hit; the rest of its own cached blocks is
+        forgotten."""
         request.sharing = self.caching
         request.pinned_blocks = min(hit, request.shared_blocks)
         start: i64 = 0
@@ -247,7 +248,7 @@ class BlockPool:
             self.take(request.window_blocks)
 
     def forget_own(self, request: Request) -> None:
-        """What a preempted request had computed for itself will not be used again."""
+        """Drops the chain of a preempted request's own blocks, which no request will use again."""
         own = self._own.pop(request.id, None)
         if own is not None:
             for run in own.runs:
@@ -272,7 +273,8 @@ class BlockPool:
                 chain.runs.pop()
 
     def extend(self, request: Request, computed: i64) -> None:
-        """Makes shared blocks findable that the request has computed, unless others did before."""
+        """Makes the shared blocks that a request has computed findable, unless others did so
+        before."""
         upto = min(computed // self.block_size, request.shared_blocks)
         prefix = request.prefix
         if prefix is None or upto <= request.pinned_blocks or not request.sharing:
@@ -305,7 +307,7 @@ class BlockPool:
             index += 1
 
     def _segment_of(self, prefix: PrefixChain, block: i64) -> i64:
-        """The first segment that reaches beyond this many blocks of a prompt."""
+        """The first segment that extends beyond this many blocks of a prompt."""
         tokens = (block + 1) * self.block_size
         low: i64 = 0
         high: i64 = len(prefix.ends) - 1
@@ -318,7 +320,7 @@ class BlockPool:
         return low
 
     def release(self, request: Request, computed: i64, *, preempted: bool) -> None:
-        """Frees a request's blocks, tail first; full ones stay findable until they are taken."""
+        """Frees a request's blocks, tail first; full ones can be found until they are taken."""
         held = -(-computed // self.block_size)
         if request.window_blocks:
             self._close_window(request)
@@ -353,7 +355,7 @@ class BlockPool:
             request.pinned_blocks = 0
 
     def _answer(self, request: Request, full: i64) -> Chain | None:
-        """The segment that a whole answer is to prompts to come, unless there is a copy of it."""
+        """Names a whole answer as a segment of later prompts; None when it is already cached."""
         key = int(request.answer_key)
         if not request.sharing or key in self._chains:
             return None
@@ -366,7 +368,7 @@ class BlockPool:
         return chain
 
     def unreserve(self, request: Request, held: i64) -> None:
-        """Frees blocks that were taken for KV which never came; its prefix hits stay findable."""
+        """Frees blocks reserved for KV that never arrived; its prefix hits can still be found."""
         self._close_window(request)
         self._free_unhashed(held - request.pinned_blocks)
         if request.pinned_blocks:
@@ -379,7 +381,7 @@ class BlockPool:
             request.window_blocks = 0
 
     def give_back(self, count: i64) -> None:
-        """Frees blocks that nothing was written to."""
+        """Frees blocks that were never written to."""
         if count:
             self._free_unhashed(count)
 
@@ -406,7 +408,7 @@ class BlockPool:
             self._list(None, 0, count, False)  # noqa: FBT003
 
     def _list(self, chain: Chain | None, low: i64, high: i64, hashed: bool) -> None:  # noqa: FBT001
-        """Appends blocks to the list of eviction, as its most recently used."""
+        """Appends blocks to the eviction list, as the most recently used."""
         run = BlockRun(chain, low, high, hashed)
         if chain is not None:
             chain.runs.append(run)
@@ -427,7 +429,7 @@ class BlockPool:
         after.before = before
 
     def _name(self, key: Any, first: i64) -> Chain:
-        """A new chain that requests find by its key."""
+        """Creates a chain that requests find by its key."""
         chain = Chain(key, first)
         chain.is_named = True
         self._chains[key] = chain
@@ -440,7 +442,7 @@ class BlockPool:
 
     @property
     def chains(self) -> i64:
-        """How many prefixes are known by their keys."""
+        """The number of prefixes known by key."""
         return len(self._chains)
 
     def pinned(self) -> i64:

@@ -1,7 +1,7 @@
-"""The decoding requests of a server as one: many steps pass at the cost of one.
+"""The decoding requests of a server as one group: many steps pass at the cost of one.
 
-While the set does not change, each member gains one token per step. What that needs, and when it
-ends, follows from a few numbers:
+While the set does not change, each member gains one token per step. How many blocks that takes,
+and when the first member ends, follows from a few numbers:
 
     clock       decode steps planned so far; a member's `computed` is its offset plus the clock
     context     the sum of the members' `computed`
@@ -28,7 +28,7 @@ class Decoding:
         self._ends: Final[list[Request]] = []
 
     def join(self, request: Request) -> None:
-        """Counts a request in, from the next step on."""
+        """Adds a request, from the next step on."""
         request.offset = request.computed - self.clock
         request.finish_clock = request.last - request.offset
         self.count += 1
@@ -48,7 +48,8 @@ class Decoding:
         request.finish_clock = -1
 
     def pass_steps(self, steps: i64, ended: list[Request]) -> None:
-        """Lets steps pass; members that end with the last of them leave, in order of admission."""
+        """Advances by some steps; members that end with the last one leave, in order of
+        admission."""
         self.clock += steps
         self.context += self.count * steps
         ends = self._ends
@@ -62,7 +63,7 @@ class Decoding:
             ended.append(request)
 
     def leave(self, request: Request) -> None:
-        """Counts a request out that will not be computed to its end."""
+        """Removes a request that will not be computed to its end."""
         request.computed = request.offset + self.clock
         self._count_out(request)
         place: i64 = 0
@@ -74,7 +75,7 @@ class Decoding:
             self._rise(place, self._ends[place])
 
     def dissolve(self) -> None:
-        """Gives every member its own `computed` again, and leaves the set empty."""
+        """Restores every member's own `computed`, and leaves the set empty."""
         for request in self._ends:
             request.computed = request.offset + self.clock
         self._ends.clear()

@@ -1,4 +1,4 @@
-"""What bounds the steps of one server: its options, and what memory and model allow."""
+"""The limits of one server's steps: its options, and what memory and model allow."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ LENGTH_CAPPED: Final = "the answer was cut short at max_model_len"
 
 
 class TierLimits:
-    """One place below the accelerator for KV blocks, and the way from it."""
+    """The limits of a KV tier below the accelerator: capacity, load time per block, latency."""
 
     def __init__(self, name: str, blocks: int, block_s: float, latency_s: float) -> None:
         if blocks < 1:
@@ -34,11 +34,11 @@ class TierLimits:
 
 
 class WindowGroups:
-    """Layers that keep a window of each request, or a state, beside those that keep all of it.
+    """Layers that keep a sliding window or a state per request, beside full-attention layers.
 
-    A request holds blocks for them as long as it runs: as many as its tokens need, and no more
-    than its window does; a state is one block. Layers share one pool of blocks in groups of equal
-    size; a block of this engine has one block of that pool for each of the `full` groups.
+    A request holds blocks for them as long as it runs: as many as its tokens need, up to those of
+    its window; a state is one block. Layers share one pool of blocks in groups of equal size; a
+    block of this engine has one block of that pool for each of the `full` groups.
     """
 
     def __init__(self, full: int, windowed: int, most_blocks: int) -> None:
@@ -64,7 +64,7 @@ def _drafts(options: EngineSettings, seed: int) -> DraftLimits | None:
 
 
 class EngineLimits:
-    """What bounds a step and what orders the queue; see docs/explanation/engine.md for each."""
+    """The limits of a step and the order of the queue; docs/explanation/engine.md explains each."""
 
     def __init__(
         self,
@@ -90,9 +90,9 @@ class EngineLimits:
             )
         if tiers and not options.prefix_caching:
             what = "there are tiers below the accelerator, but prefix_caching is off"
-            raise InputError(what, hint="without it nothing is kept that could go there")
+            raise InputError(what, hint="without it there are no cached blocks to offload")
         if tiers and not (options.last_step_blocks and options.compute_whole_hits):
-            what = "there are tiers below the accelerator, where requests wait for what they hit"
+            what = "there are tiers below the accelerator, and requests wait for what they load"
             allowed = "last_step_blocks: true and compute_whole_hits: true"
             raise InputError(what, allowed=allowed)
         self.options: Final = options
@@ -129,7 +129,8 @@ class EngineLimits:
             self._refuse_sync_habits()
 
     def _refuse_sync_habits(self) -> None:
-        """Some habits are about what is between two steps; planned ahead, there is nothing."""
+        """Rejects options that act between two steps: when planning ahead, there is no such
+        moment."""
         if self.restarts:
             setting = "preemption is restart"
         elif not self.last_step_blocks:
@@ -142,7 +143,7 @@ class EngineLimits:
             return
         raise InputError(
             f"{setting}, but async_scheduling is true",
-            allowed="only where each step is planned when the one before has ended",
+            allowed="only where each step is planned after the one before has ended",
             hint="set async_scheduling: false",
         )
 
@@ -154,8 +155,8 @@ class EngineLimits:
     def refusal(self, prompt_tokens: i64, output_tokens: i64) -> str:
         """Why a request of this size can never run here; empty when it can.
 
-        vLLM itself trusts that one request of full length fits; a simulator is asked about small
-        machines too, where such a request would be preempted by itself for ever.
+        vLLM itself assumes that one request of full length fits; a simulator is asked about small
+        machines too, where such a request would preempt itself endlessly.
         """
         if prompt_tokens >= self.max_model_len:
             return f"prompt of {prompt_tokens} tokens, max_model_len is {self.max_model_len}"
@@ -184,7 +185,7 @@ class EngineLimits:
         return blocks if self.windows is None else blocks + self.window_blocks(tokens)
 
     def window_blocks(self, tokens: i64) -> i64:
-        """Blocks that a request of this many tokens holds for layers with a window."""
+        """Blocks that a request of this many tokens holds for sliding-window layers."""
         windows = self.windows
         if windows is None:
             return 0
@@ -194,5 +195,5 @@ class EngineLimits:
         return (kept + windows.full - 1) // windows.full
 
     def answer_tokens(self, prompt_tokens: i64, output_tokens: i64) -> i64:
-        """The tokens that are really generated: max_model_len cuts an answer short."""
+        """The tokens that are actually generated: max_model_len cuts an answer short."""
         return min(output_tokens, self.max_model_len - prompt_tokens)

@@ -1,7 +1,7 @@
-"""Requests in order: those that wait, and those that run.
+"""The waiting and the running requests of a server, in order.
 
-A request is in one of them at a time, so both are threaded through the requests themselves: taking
-one out of the middle costs nothing, and nothing is allocated.
+A request is in one of the two at a time, so both lists are linked through the requests themselves:
+removing one from the middle takes constant time, and nothing is allocated.
 """
 
 from heapq import heappop, heappush
@@ -23,7 +23,7 @@ def rank(request: Request, scheduling: int) -> Rank:
 
 
 class RequestLine:
-    """Requests one after another."""
+    """A doubly linked list of requests."""
 
     def __init__(self) -> None:
         self.head: Request | None = None
@@ -74,7 +74,7 @@ class RequestLine:
 
 
 class WaitingQueue:
-    """First come, first served with preempted requests in front; or by rank, preempted ones too."""
+    """First come, first served with preempted requests in front; or all by rank."""
 
     def __init__(self, scheduling: int) -> None:
         self._scheduling: Final = scheduling
@@ -93,7 +93,7 @@ class WaitingQueue:
             heappush(self._heap, (rank(request, self._scheduling), self._pushes, request))
 
     def remove(self, request: Request) -> None:
-        """Takes out a request that is cancelled, wherever it stands."""
+        """Removes a cancelled request from any position."""
         assert request.cancelled
         self._leaves(request)
         if self._scheduling == FCFS:
@@ -118,7 +118,7 @@ class WaitingQueue:
         return None
 
     def pop(self, head: Request) -> None:
-        """Takes out the head."""
+        """Removes the head."""
         self._leaves(head)
         if self._scheduling == FCFS:
             self._line.remove(head)
@@ -136,7 +136,7 @@ class WaitingQueue:
             self.preempted -= 1
 
     def adapters(self) -> list[int]:
-        """LoRA adapters that queued requests need, where they have queues of their own."""
+        """LoRA adapters that queued requests need, where there is a queue per adapter."""
         return []
 
     def requests(self) -> list[Request]:

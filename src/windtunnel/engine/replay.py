@@ -1,14 +1,14 @@
-"""Replays a recorded vLLM run through the engine, and holds simulated against measured latencies.
+"""Replays a recorded vLLM run through the engine, and compares simulated with measured latencies.
 
 A run is a folder with `meta.json` (model, version, engine settings) and `requests.jsonl` (sizes,
-when each request arrived, was queued, first scheduled, and gave its first and last token). Arrivals
-are on the wall clock and the rest on the engine's own; the request that reached the engine soonest
-after it arrived tells how far apart the two are.
+and when each request arrived, was queued, was first scheduled, and produced its first and last
+token). Arrivals are on the wall clock and the rest on the engine's own; the request with the
+shortest time from arrival to queue gives the offset between the two.
 
-One number is fitted: the time that every step takes beyond what the step-time model knows. It is
-chosen so that the mean end-to-end latency is the measured one, because that rises steadily with
-it; the mean time per token does not, as prompts of others fall into other steps. All other figures
-are prediction.
+One number is fitted: the time that every step takes beyond the step-time model. It is chosen so
+that the simulated mean end-to-end latency equals the measured one, because that rises steadily with
+it; the mean time per token does not, since other requests' prompts move to other steps. All other
+figures are predictions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Degree = Annotated[int, msgspec.Meta(ge=1, le=MOST_TENSOR_PARALLEL)]
 
 
 class RecordedRequest(msgspec.Struct, frozen=True):
-    """One line of `requests.jsonl`; `arrival_time` is on another clock than the rest."""
+    """One line of `requests.jsonl`; `arrival_time` is on a different clock from the rest."""
 
     input_toks: Size
     output_toks: Size
@@ -69,7 +69,7 @@ class RecordedRequest(msgspec.Struct, frozen=True):
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
-    """A run of one server: its requests in order of arrival, and what is known of its settings."""
+    """A run of one server: its requests in order of arrival, and its known settings."""
 
     requests: tuple[RecordedRequest, ...]
     model: str = ""
@@ -79,7 +79,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
     max_model_len: int | None = None
     block_size: int = 16
     kv_blocks: int | None = None
-    """None: not recorded; the replay then takes memory to be no limit."""
+    """None when not recorded; the replay then assumes unlimited KV memory."""
     async_scheduling: bool = True
     reserve_full_prompt: bool = True
     prefix_caching: bool = True
@@ -95,11 +95,12 @@ class RecordedRun(msgspec.Struct, frozen=True):
 
     @property
     def clocks_apart_s(self) -> float:
-        """The engine's clock minus the wall clock, plus the shortest way of a request to it."""
+        """The engine's clock minus the wall clock, plus the shortest time from arrival to queue."""
         return min(request.queued_ts - request.arrival_time for request in self.requests)
 
     def limits(self) -> EngineLimits:
-        """The server's settings, with a pool that is never short where its size is not known."""
+        """The server's settings; where the KV cache size is unknown, one large enough for all
+        requests."""
         blocks = self.kv_blocks
         if blocks is None:
             sizes = (request.input_toks + request.output_toks for request in self.requests)
@@ -123,7 +124,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
 
 
 class ReplayedFigure(msgspec.Struct, frozen=True):
-    """One latency figure in seconds; the error is a fraction of the measured one."""
+    """One latency figure in seconds; the error is relative to the measured one."""
 
     measured: float
     simulated: float
@@ -131,12 +132,12 @@ class ReplayedFigure(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """How a replay came out."""
+    """The result of a replay."""
 
     requests: int
     per_step_s: float
     order_agreement: float
-    """The share of requests that were first scheduled at the same place in line."""
+    """The share of requests that were first scheduled at the same position."""
     preemptions: int
     latency: dict[str, dict[str, ReplayedFigure]]
     """ttft, tpot, e2e -> mean, p50, p90, p99."""
@@ -146,7 +147,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def read_run(folder: Path) -> RecordedRun:
-    """The run recorded in a folder."""
+    """Reads the run recorded in a folder."""
     requests = _read_requests(folder / "requests.jsonl")
     path = folder / "meta.json"
     try:
@@ -194,7 +195,7 @@ def _read_request(line: bytes, where: str) -> RecordedRequest:
 def _with_settings(
     meta: dict[str, object], requests: tuple[RecordedRequest, ...], where: str
 ) -> RecordedRun:
-    """Settings as vLLM resolved them, where that was recorded; else as they were given."""
+    """Reads the settings as vLLM resolved them where recorded, otherwise as they were given."""
     given = _section(meta, "engine_kwargs")
     resolved = _section(_section(meta, "resolved_config"), "scheduler_config")
     cache = _section(meta, "kv_cache")
@@ -233,7 +234,7 @@ def _with_settings(
 
 
 def insist_on_setting(name: str, value: float, where: str | None = None) -> None:
-    """A fault unless the number is one that the engine can count with."""
+    """Raises an InputError unless the number is in the engine's range."""
     if not 0 <= value <= LARGEST_SETTING:
         shown = f"{value}" if len(f"{value}") <= 20 else f"{value}"[:17] + "..."
         allowed = f"at most {LARGEST_SETTING}" if value > 0 else "0 or more"
@@ -253,7 +254,7 @@ def _first(name: str, *sections: dict[str, object]) -> object:
 
 
 def _release(version: str) -> tuple[int, int]:
-    """Major and minor; a version that cannot be read counts as a new one."""
+    """Major and minor version; an unreadable version counts as a new one."""
     parts = version.removeprefix("v").split(".")
     if len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
         return ASYNC_BY_DEFAULT_SINCE
@@ -264,7 +265,8 @@ def _release(version: str) -> tuple[int, int]:
 
 
 def simulate(run: RecordedRun, model: StepTimeModel) -> list[Request]:
-    """The requests after the engine served them, in order of arrival; times from the first."""
+    """The requests as the engine served them, in order of arrival; times are from the first
+    arrival."""
     start = run.requests[0].arrival_time
     requests = [
         Request(number, recorded.arrival_time - start, recorded.input_toks, recorded.output_toks)
@@ -281,15 +283,15 @@ def simulate(run: RecordedRun, model: StepTimeModel) -> list[Request]:
         if request.reason:
             raise InputError(
                 f"request {request.id + 1} cannot be replayed: {request.reason}",
-                hint="the settings are not those of the recorded server",
+                hint="the settings differ from those of the recorded server",
             )
     return requests
 
 
 def fit_per_step(run: RecordedRun, model: Callable[[float], StepTimeModel]) -> float:
-    """The time per step beyond the model's with which the mean latency is as measured.
+    """Fits the extra time per step with which the simulated mean latency equals the measured one.
 
-    `model` makes a model with that time added. 0 when even so the simulated run is the slower.
+    `model` builds a model with that time added. 0 when the simulated run is slower even without it.
     """
     measured = _mean(_measured(run)["e2e"])
     steps = _mean([request.output_toks for request in run.requests])
@@ -319,7 +321,7 @@ def fit_per_step(run: RecordedRun, model: Callable[[float], StepTimeModel]) -> f
             high, above = middle, value
     if above < 0.0 or low > LONGEST_PER_STEP_S:
         what = f"steps would have to take {low:.1f} s longer than the measurements say"
-        raise InputError(what, hint="they seem to be of another model or accelerator")
+        raise InputError(what, hint="they seem to come from another model or accelerator")
     return (low + high) / 2
 
 
@@ -327,7 +329,7 @@ def fit_per_step(run: RecordedRun, model: Callable[[float], StepTimeModel]) -> f
 
 
 def compare(run: RecordedRun, model: StepTimeModel, per_step_s: float) -> Comparison:
-    """Simulated against measured; `model` has the fitted time per step in it."""
+    """Compares simulated with measured latencies; `model` includes the fitted time per step."""
     requests = simulate(run, model)
     measured, simulated = _measured(run), _simulated(requests)
     latency = {name: _figures(measured[name], simulated[name]) for name in measured}

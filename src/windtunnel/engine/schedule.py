@@ -1,9 +1,9 @@
 """The schedule of one server: what each request computes in the next step.
 
 Running requests go first, then those whose KV has arrived from elsewhere, then the queue; without
-`mixed_batches` all prompts go first, in steps of their own. When all
-decode and blocks suffice, they are planned together; a step that does more (prompts in chunks that
-are not last in line, preemption, drafts to verify) is planned request by request.
+`mixed_batches` all prompts go first, in steps of their own. When all requests decode and blocks
+suffice, they are planned together; a step that does more (several unfinished prompts, preemption,
+drafts to verify) is planned request by request.
 """
 
 from heapq import heappop, heappush
@@ -33,7 +33,7 @@ from windtunnel.workload.request import (
 
 
 class Schedule(Actor):
-    """What a server has and how it plans a step. `Server` adds time and the calls from outside."""
+    """The state of a server and how it plans a step. `Server` adds time and the public methods."""
 
     def __init__(self, index: int, limits: EngineLimits, model: StepTimeModel) -> None:
         super().__init__(index)
@@ -80,7 +80,7 @@ class Schedule(Actor):
     def _plan(self, start_s: float, moment_s: float) -> Step | None:
         """Plans the step that starts at `start_s`, or later by the host overhead.
 
-        `moment_s` is when the host plans it: in async mode as the step before it starts.
+        `moment_s` is when the host plans it: in async mode, when the step before it starts.
         """
         self._moment_s = moment_s
         if not (self.running.count or self.waiting.count or self._transferred.count):
@@ -132,7 +132,8 @@ class Schedule(Actor):
         return step
 
     def _plan_in_turn(self, step: Step, start_s: float) -> bool:
-        """Plans prompts alone or, without any, the decodes: whether these were planned at once."""
+        """Plans prompts alone or, without any, the decodes; returns whether all decodes were
+        planned as one."""
         preempted = self.preemptions
         budget = self.limits.max_num_batched_tokens
         if self._owes_decodes:
@@ -168,7 +169,7 @@ class Schedule(Actor):
         return False
 
     def _skip_decodes(self, start_s: float, admissions: i64) -> None:
-        """Requests of these admissions that decode get no token in the step that is planned."""
+        """Skips the decoding requests of these admissions in the step being planned."""
         skipped: i64 = 0
         request = self.running.head
         while request is not None and request.admission < admissions:
@@ -184,14 +185,14 @@ class Schedule(Actor):
         self._skipped = skipped
 
     def _admit_all(self, step: Step, budget: i64) -> None:
-        """Takes those with the KV of their prompt, then the queue."""
+        """Admits requests that have the KV of their prompt, then those in the queue."""
         if self._transferred.count:
             budget = self._admit_transferred(step, budget)
         if self.waiting.count and (not self._transferred.count or self._next_transferred() is None):
             self._admit(step, budget)
 
     def _plan_together(self, step: Step) -> i64:
-        """Plans all decodes at once, then the one unfinished prompt: the budget left, or -1."""
+        """Plans all decodes as one, then the one unfinished prompt; the remaining budget, or -1."""
         if self._skipped or (self._partial and self.limits.long_prefill_threshold):
             return -1
         decoding = self._decoding
@@ -214,12 +215,13 @@ class Schedule(Actor):
         return budget - want
 
     def _more_blocks(self, request: Request, want: i64) -> i64:
-        """Blocks that a request still needs to compute this many more tokens."""
+        """The further blocks that a request needs to compute this many more tokens."""
         size = self._size
         return (request.computed + want + size - 1) // size - (request.computed + size - 1) // size
 
     def _pass_steps(self, step: Step, steps: i64) -> None:
-        """Every decoding request gains a token in each of the steps; some end with the last."""
+        """Gives every decoding request a token in each of the steps; some end with the last
+        step."""
         decoding = self._decoding
         blocks = decoding.blocks_for_next() if steps == 1 else decoding.blocks_for(steps)
         if blocks:
@@ -227,13 +229,13 @@ class Schedule(Actor):
         decoding.pass_steps(steps, step.finishing)
 
     def _prefill(self, step: Step, request: Request, want: i64) -> None:
-        """Schedules a chunk of a prompt for which blocks are known to suffice."""
+        """Schedules a chunk of a prompt that is known to have enough blocks."""
         self.pool.take(self._more_blocks(request, want))
         self.pool.extend(request, request.computed + want)
         self._chunk(step, request, want)
 
     def _chunk(self, step: Step, request: Request, want: i64) -> None:
-        """Writes down a chunk whose blocks are taken; after its last one the request decodes."""
+        """Adds a chunk whose blocks are taken; after its last chunk the request decodes."""
         self._work.chunks.append((want, request.computed, request.target))
         request.computed += want
         self.prefilled_tokens += want
@@ -243,7 +245,8 @@ class Schedule(Actor):
             self._answered(step, request)
 
     def _answered(self, step: Step, request: Request) -> None:
-        """The prompt is computed with this step: the first token, then it decodes."""
+        """Marks a prompt as finished in this step, which yields the first token; then it
+        decodes."""
         step.prompted.append(request)
         self._note_pause(step, request)
         if request.computed == request.last:
@@ -252,7 +255,8 @@ class Schedule(Actor):
             self._decoding.join(request)
 
     def _admit(self, step: Step, budget: i64) -> None:
-        """Takes requests from the queue, in its order, until budget, slots or blocks run out."""
+        """Admits requests from the queue, in its order, until budget, sequences or blocks run
+        out."""
         waiting = self.waiting
         most = self.limits.max_num_seqs
         while budget > 0 and waiting.count and self.running.count < most:
@@ -283,7 +287,8 @@ class Schedule(Actor):
             self._prefill(step, request, want)
 
     def _answer_at_once(self, step: Step, request: Request, hit: i64) -> None:
-        """Admits a request whose whole prompt is cached: it computes nothing, and holds nothing."""
+        """Admits a request whose whole prompt is cached: it computes nothing and holds no
+        blocks."""
         request.computed = request.target
         request.unheld_blocks = hit
         request.sharing = False
@@ -295,7 +300,8 @@ class Schedule(Actor):
             self.slots.leave_unused(request)
 
     def _admit_transferred(self, step: Step, budget: i64) -> i64:
-        """Takes requests that have the KV of their prompt, and so its blocks: the budget left."""
+        """Admits requests that have the KV of their prompt, and so its blocks; the remaining
+        budget."""
         most = self.limits.max_num_seqs
         while budget > 0 and self.running.count < most:
             request = self._next_transferred()
@@ -312,7 +318,8 @@ class Schedule(Actor):
         return budget
 
     def _next_transferred(self) -> Request | None:
-        """The first request with the KV of its prompt whose adapter has room, if it needs one."""
+        """The first request with the KV of its prompt that needs no adapter or has a slot for
+        it."""
         request = self._transferred.head
         if self.slots is not None:
             while request is not None and not self.slots.has_room(request.adapter):
@@ -320,12 +327,12 @@ class Schedule(Actor):
         return request
 
     def _spare_blocks(self, request: Request) -> i64:
-        """Blocks that a reservation holds for the rest of the prompt, which is not computed yet."""
+        """Blocks reserved for the part of the prompt that is not computed yet."""
         size = self._size
         return (request.target + size - 1) // size - (request.computed + size - 1) // size
 
     def _enter(self, step: Step, request: Request) -> None:
-        """Puts a request among the running ones."""
+        """Adds a request to the running ones."""
         request.stage = RUNNING
         request.admission = self._admissions
         self._admissions += 1
@@ -338,7 +345,7 @@ class Schedule(Actor):
             self.slots.enter(request)
 
     def _leave(self, request: Request) -> None:
-        """Takes a request from the running ones."""
+        """Removes a request from the running ones."""
         self.running.remove(request)
         if request.keeps_blocks:
             self._keeping -= 1
@@ -346,7 +353,7 @@ class Schedule(Actor):
             self.slots.leave(request)
 
     def _wanted(self, want: i64, budget: i64) -> i64:
-        """Of the tokens that a new request wants, how many it computes; 0: it waits for budget."""
+        """How many of the wanted tokens a new request computes; 0 when it must wait for budget."""
         threshold = self.limits.long_prefill_threshold
         if 0 < threshold < want:
             want = threshold
@@ -355,7 +362,8 @@ class Schedule(Actor):
         return want
 
     def _fits(self, request: Request, hit: i64, want: i64) -> bool:
-        """Whether blocks suffice for the first chunk or, when reserved, the whole prompt."""
+        """Whether blocks suffice for the first chunk or, with `reserve_full_prompt`, the whole
+        prompt."""
         tokens = request.target if self.limits.reserve_full_prompt else hit * self._size + want
         blocks = (tokens + self._size - 1) // self._size - hit + self.pool.for_windows(request)
         if hit:
@@ -363,7 +371,7 @@ class Schedule(Actor):
         return blocks <= self.pool.free
 
     def _could_admit(self) -> bool:
-        """Whether a waiting request would be admitted beside the present decodes."""
+        """Whether a waiting request would be admitted beside the current decodes."""
         if self.running.count >= self.limits.max_num_seqs:
             return False
         budget = self.limits.max_num_batched_tokens
@@ -383,9 +391,9 @@ class Schedule(Actor):
         return rest == 0 or (want > 0 and self._fits(request, hit, want))
 
     def _wanted_before(self, request: Request) -> bool:
-        """Whether blocks are wanted for KV from elsewhere by a request that came before.
+        """Whether an earlier request waits for blocks to receive KV from elsewhere.
 
-        Those that gave blocks back get some before any that want some for KV from elsewhere.
+        Preempted requests get blocks before any that want them for KV from elsewhere.
         """
         first = self._wanting.head()
         return (
@@ -401,7 +409,8 @@ class Schedule(Actor):
     # Requests whose KV is in a slower tier
 
     def _must_fetch(self, request: Request, hit: i64) -> bool:
-        """Whether tiers have more of a prompt, or what the accelerator has is still on its way."""
+        """Whether tiers hold more of a prompt, or its blocks on the accelerator are still
+        loading."""
         assert self.tiers is not None
         return (
             self.tiers.found(request, hit) > hit
@@ -409,9 +418,9 @@ class Schedule(Actor):
         )
 
     def _could_fetch(self, request: Request, hit: i64) -> bool:
-        """Whether a request might be fetched, or no longer have to be, in steps to come.
+        """Whether a request might be fetched, or no longer need it, in later steps.
 
-        What others evict on the way may put blocks of its prompt into a tier, or out of the last.
+        Evictions in between may move blocks of its prompt into a tier, or out of the last one.
         """
         if self._fits_whole(request, hit):
             return True
@@ -423,7 +432,7 @@ class Schedule(Actor):
         return blocks + self.pool.free_among(request, hit) <= self.pool.free
 
     def _fetch(self, request: Request, hit: i64) -> None:
-        """Takes all blocks of a prompt, and lets tiers fill those that they have."""
+        """Takes all blocks of a prompt, and loads from the tiers those that they hold."""
         assert self.tiers is not None
         now = self._moment_s
         reach = self.tiers.found(request, hit)
@@ -446,7 +455,7 @@ class Schedule(Actor):
         self._await(load)
 
     def _await(self, load: Load) -> None:
-        """A request has its blocks, and waits for what comes into them."""
+        """Lets a request that has its blocks wait until they are loaded."""
         load.request.stage = FETCHING
         load.request.fetching_s = load.begun_s
         self._fetching[load.request.id] = load.request
@@ -454,7 +463,8 @@ class Schedule(Actor):
         self._begun += 1
 
     def _land(self, now: float, including: bool) -> None:  # noqa: FBT001
-        """Lets those in line whose KV has come by now, `including` what comes at this instant."""
+        """Queues requests whose KV has arrived; with `including`, also what arrives at this
+        instant."""
         assert self.tiers is not None
         while self._loads:
             ready_s = self._loads[0][0]
@@ -472,7 +482,8 @@ class Schedule(Actor):
     # When blocks do not suffice for all
 
     def _can_preempt_last(self) -> bool:
-        """Whether all that run decode, and give way in reverse order of admission."""
+        """Whether all running requests decode and can be preempted in reverse order of
+        admission."""
         return (
             self.drafts is None
             and self.tiers is None
@@ -484,10 +495,10 @@ class Schedule(Actor):
         )
 
     def _plan_without_last(self, step: Step, start_s: float) -> i64:
-        """Preempts the requests admitted last until the others have blocks: the budget left.
+        """Preempts the requests admitted last until the others have blocks; the remaining budget.
 
-        The same as one by one, where the first requests get what is free, and each that lacks a
-        block gets it from the last. An overloaded server does this every few steps.
+        Equivalent to planning one by one, where the first requests get the free blocks, and each
+        that lacks a block takes it from the last. An overloaded server does this every few steps.
         """
         decoding = self._decoding
         pool = self.pool
@@ -516,7 +527,8 @@ class Schedule(Actor):
     def _plan_one_by_one(
         self, step: Step, start_s: float, *, prompts: bool = True, decodes: bool = True
     ) -> i64:
-        """Plans the running requests in order, preempting when blocks run out; the budget left."""
+        """Plans the running requests in order, preempting if blocks run out; the remaining
+        budget."""
         if prompts and decodes and self._can_preempt_last():
             return self._plan_without_last(step, start_s)
         self._decoding.dissolve()
@@ -555,7 +567,7 @@ class Schedule(Actor):
         return budget
 
     def _blocks_ahead(self, request: Request, want: i64) -> i64:
-        """Blocks that a request needs beside those it has, with the slots for its drafts."""
+        """The further blocks that a request needs, including those for its drafts."""
         if not want:
             return 0
         assert self.drafts is not None
@@ -566,11 +578,12 @@ class Schedule(Actor):
         return max(0, (tokens + size - 1) // size - held)
 
     def _use_spare(self, request: Request, tokens: i64) -> None:
-        """Blocks that were held ahead become those of computed tokens."""
+        """Turns blocks held ahead into blocks of computed tokens."""
         request.spare_blocks -= self._more_blocks(request, tokens)
 
     def _wants_more(self, request: Request, budget: i64) -> i64:
-        """Tokens that a running request would compute next: rest of the prompt, one, or none."""
+        """Tokens that a running request would compute next: prompt chunk, one with its drafts, or
+        none."""
         if request.computed >= request.target:
             if request.computed >= request.last:
                 return 0
@@ -587,7 +600,7 @@ class Schedule(Actor):
     def _victim(self, order: list[Request]) -> i64:
         """The request to preempt: the last admitted, or under priority scheduling the least urgent.
 
-        Not one that only waits for its last token, if its blocks are wanted elsewhere.
+        Never one that only waits for its last token and whose blocks are needed elsewhere.
         """
         chosen: i64 = -1
         for index in range(len(order) - 1, -1, -1):
@@ -605,7 +618,7 @@ class Schedule(Actor):
     def _preempt(self, request: Request, want: i64, start_s: float) -> None:
         """Takes all blocks from a request and queues it to be computed again.
 
-        Its tokens are kept, unless it is to restart: then it is as if it had just come.
+        Its tokens are kept, unless `preemption` is restart: then it starts over.
         """
         self.preemptions += 1
         request.preemptions += 1
@@ -638,7 +651,7 @@ class Schedule(Actor):
     def _settle(
         self, step: Step, order: list[Request], wants: dict[int, int], start_s: float
     ) -> None:
-        """Writes down what was planned one by one, and groups the decoding requests again."""
+        """Adds what was planned one by one to the step, and groups the decoding requests again."""
         step.decodes = 0
         step.context = 0
         self._skipped = 0
@@ -675,7 +688,8 @@ class Schedule(Actor):
                     step.finishing.append(request)
 
     def _note_pause(self, step: Step, request: Request) -> i64:
-        """Notes when the latest token was if the next does not follow it a step later; 1 if so."""
+        """Records the latest token's time if the request missed steps since; 1 if so, otherwise
+        0."""
         if request.token_s == UNSET:
             return 0
         step.pauses.append(request.token_s)

@@ -1,11 +1,11 @@
 """The fast engine: vLLM's schedule, exactly, at a cost that does not grow with output length.
 
 While no request arrives, ends its prompt, finishes or lacks blocks, every step is the same batch
-with one more token each, so many steps are one event (`step.py` times them, `decoding.py` says how
-long the batch stays the same). An arrival in the middle cuts the run at the step that sees it.
+with one more token each, so many steps are one event (`step.py` times them, `decoding.py` computes
+how long the batch stays the same). An arrival in the middle cuts the run at the step that sees it.
 
-`schedule.py` plans steps. The reference engine of the tests does one step at a time, and property
-tests hold the two equal.
+`schedule.py` plans steps. The tests' reference engine does one step at a time, and property tests
+verify that both give equal results.
 """
 
 from typing import Final
@@ -34,10 +34,10 @@ from windtunnel.workload.request import (
 
 
 class Closing:
-    """Requests with nothing left to compute, in steps that have not ended, in the order of ends.
+    """Requests with nothing left to compute whose step has not ended, by end time.
 
-    Only where `last_step_blocks` is false: the server has gone on with a newcomer, and the requests
-    of the step that it left are handed out when that step ends.
+    Only where `last_step_blocks` is false: the server has already gone on with a new request, and
+    the requests of the earlier step are handed out when that step ends.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Closing:
         return self.requests[0].finished_s if self.requests else INFINITY
 
     def hand_out(self, now: float, finished: list[Request]) -> None:
-        """Moves those that have ended by now to `finished`."""
+        """Moves the requests that have ended by now to `finished`."""
         while self.requests and self.requests[0].finished_s <= now:
             request = self.requests.pop(0)
             request.stage = AWAY
@@ -67,7 +67,7 @@ def _end_of(request: Request) -> float:
 
 
 class Server(Schedule):
-    """One replica. Give it requests with `submit`; call `advance` when `wake_s` has come."""
+    """One replica. Pass it requests with `submit`; call `advance` at `wake_s`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Server(Schedule):
     # What the driver calls
 
     def submit(self, request: Request, now: float) -> None:
-        """Queues a request, or refuses it for good when it can never run here."""
+        """Queues a request, or refuses it for good if it can never run here."""
         limits = self.limits
         if not self._receive(request, now):
             return
@@ -133,7 +133,7 @@ class Server(Schedule):
         return f"needs {blocks} KV blocks, {left} have not leaked" if blocks > left else ""
 
     def cached_tokens(self, request: Request) -> i64:
-        """Tokens of a newcomer's prompt that need not be computed here."""
+        """Prompt tokens of a new request that need not be computed here."""
         request.target = request.prompt_tokens
         hit = self.pool.hit(request)
         if self.tiers is not None:
@@ -141,10 +141,10 @@ class Server(Schedule):
         return hit * self._size
 
     def cancel(self, request: Request, now: float) -> None:
-        """A request that waits or runs here is no longer wanted; it will not be in `finished`.
+        """Cancels a request that waits or runs here; it will not be in `finished`.
 
-        One that waits is gone at once. One that runs is part of the steps that are planned, and
-        holds its blocks until the next one is. `load` does not count it from now on.
+        A waiting request leaves at once. A running one is part of the planned steps, and holds its
+        blocks until the next step is planned. `load` no longer counts it.
         """
         assert request.server == self.index
         assert not request.cancelled
@@ -176,9 +176,9 @@ class Server(Schedule):
     def reserve(self, request: Request, tokens: i64, now: float) -> i64:
         """Takes the blocks of a prompt whose first `tokens` tokens will come from elsewhere.
 
-        Returns how many of those tokens are not cached here and must be moved; -1 when blocks are
-        short or others wait for some, or when the request is refused for good (it is in `finished`
-        then, as dropped).
+        Returns how many of those tokens are not cached here and must be transferred; -1 when there
+        are too few blocks or other requests wait for them, or when the request is refused for good
+        (it is then in `finished`, as dropped).
         """
         if not self._receive(request, now):
             return -1
@@ -189,7 +189,7 @@ class Server(Schedule):
         return self._take_prompt(request, tokens) if self._is_next(request) else -1
 
     def await_room(self, request: Request, tokens: i64) -> None:
-        """Queues a request that `reserve` had no blocks for.
+        """Queues a request for which `reserve` found no blocks.
 
         It is in `granted` once they are reserved: first come, first served, as blocks are freed.
         """
@@ -199,7 +199,7 @@ class Server(Schedule):
         self._wake_at_boundary()
 
     def forgo(self, request: Request, now: float) -> None:
-        """A request that awaits room wants it no longer."""
+        """Withdraws a request that awaits room."""
         assert request.stage == WANTING
         self._catch_up(now)
         request.cancelled = True
@@ -210,7 +210,7 @@ class Server(Schedule):
         self._grant()
 
     def _is_next(self, request: Request) -> bool:
-        """Whether no earlier request waits for blocks; preempted ones count as earlier."""
+        """Whether no earlier request waits for blocks; preempted requests count as earlier."""
         if self.waiting.preempted or any(late.preemptions for late in self._late_arrivals):
             return False
         if self.running.count >= self.limits.max_num_seqs:
@@ -224,19 +224,19 @@ class Server(Schedule):
         return self._fits_whole(first, self.pool.hit(first))
 
     def _prompt_hit(self, request: Request) -> i64:
-        """Cached blocks of a prompt for which blocks suffice; -1 when they do not."""
+        """Cached blocks of a prompt whose remaining blocks are available; -1 when they are not."""
         pool = self.pool
         hit = min(pool.hit(request), (request.prompt_tokens - 1) // self._size)
         blocks = -(-request.prompt_tokens // self._size) - hit + pool.for_windows(request)
         return hit if blocks + pool.free_among(request, hit) <= pool.free else -1
 
     def _has_room(self) -> bool:
-        """Whether the first of those that await room finds it."""
+        """Whether there is room for the first request that awaits it."""
         first = self._wanting.head()
         return first is not None and self._is_next(first) and self._prompt_hit(first) >= 0
 
     def _grant(self) -> None:
-        """Reserves blocks for requests that await room, in order, as far as blocks suffice."""
+        """Reserves blocks for requests that await room, in order, as long as blocks suffice."""
         while self._wanting.count and self._has_room():
             request = self._wanting.head()
             assert request is not None
@@ -258,7 +258,7 @@ class Server(Schedule):
         return max(0, tokens - request.prefix_hit_tokens)
 
     def adopt(self, request: Request, kept: Request, now: float) -> None:
-        """Reserves for a request the blocks of its prompt, which `kept` computed here and holds."""
+        """Reserves the blocks of a request's prompt, which `kept` computed here and holds."""
         self._catch_up(now)
         del self._apart[kept.id]
         windows = kept.window_blocks
@@ -271,7 +271,7 @@ class Server(Schedule):
         assert missing >= 0, "what was just freed suffices"
 
     def submit_arrived(self, request: Request, now: float) -> None:
-        """Queues a request whose reserved KV is here now; it goes before those without."""
+        """Queues a request whose reserved KV has arrived; it goes before those without KV."""
         assert request.stage == RESERVED
         self._catch_up(now)
         del self._apart[request.id]
@@ -288,7 +288,8 @@ class Server(Schedule):
         self._look_again(now)
 
     def let_go(self, request: Request, now: float) -> None:
-        """Frees what an ended request kept, or what was reserved for KV that will not come."""
+        """Frees the blocks that an ended request kept, or those reserved for KV that will not
+        arrive."""
         self._catch_up(now)
         del self._apart[request.id]
         if request.stage == KEPT:
@@ -301,7 +302,7 @@ class Server(Schedule):
         self._grant()
 
     def advance(self, now: float) -> None:
-        """Ends the step that ends now and plans what follows. Ended requests are in `finished`."""
+        """Ends the step that ends now and plans the next one. Ended requests are in `finished`."""
         if (self._leaving or not self._whole_steps) and self._is_within_step(now):
             return
         step = self._current
@@ -336,7 +337,8 @@ class Server(Schedule):
             self._grant()
 
     def stop(self, now: float) -> None:
-        """Accounts for what has passed of the current step when a run ends before it does."""
+        """Accounts for the elapsed part of the current step when a run ends before the step
+        does."""
         step = self._current
         if step is None or step.start_s >= now:
             return
@@ -353,9 +355,9 @@ class Server(Schedule):
         self.busy_s += now - step.start_s
 
     def leak(self, blocks: i64, now: float) -> i64:
-        """So many blocks become unusable, or all that are free; how many did.
+        """Makes up to `blocks` free blocks unusable; returns how many.
 
-        Requests that can never be served here any more stay: `refusal` says which.
+        Requests that can no longer be served here stay: `refusal` names them.
         """
         self._catch_up(now)
         blocks = min(blocks, self.pool.free)
@@ -363,14 +365,15 @@ class Server(Schedule):
         return blocks
 
     def slow_down(self, factor: float, now: float) -> None:
-        """Steps planned from now on take longer than the model says, by this factor."""
+        """Makes steps planned from now on slower than the model, by this factor."""
         self._catch_up(now)
         self.slowness = factor
         if self._following is not None:
             self._following.pure = False  # steps after it take another time: no run of equal ones
 
     def crash(self, now: float) -> None:
-        """Nothing goes on here. All requests have been cancelled; blocks and steps are let go."""
+        """Stops the server, frees all blocks and drops its steps. All requests must have been
+        cancelled."""
         assert not self.load, "a request that is here would be lost"
         assert not self._apart
         assert not self._wanting.count
@@ -389,7 +392,7 @@ class Server(Schedule):
     # Requests in and out
 
     def _receive(self, request: Request, now: float) -> bool:
-        """Makes a request ready to be served here; False when it is refused, and has ended."""
+        """Prepares a request to be served here; False when it is refused, and has ended."""
         limits = self.limits
         assert request.stage == AWAY
         request.server = self.index
@@ -414,10 +417,10 @@ class Server(Schedule):
         return True
 
     def _catch_up(self, now: float) -> None:
-        """Brings the state to where the schedule is now, so that it may be changed from outside.
+        """Brings the state up to the current step, so that it may be changed from outside.
 
-        Runs of steps, and in async mode the step that follows, are otherwise looked at when they
-        end, because the difference is not observable.
+        Otherwise runs of steps, and in async mode the following step, are processed when they end,
+        because the difference is not observable.
         """
         step = self._current
         if step is None or self._ahead:
@@ -438,12 +441,12 @@ class Server(Schedule):
                 self._wake(step.end_s)
 
     def _look_again(self, now: float) -> None:
-        """Wakes an idle server when a waiting request may find more room than before."""
+        """Wakes an idle server if a waiting request may have more room than before."""
         if self._current is None and self.queued:
             self.wake_s = min(self.wake_s, now)
 
     def _depart(self) -> None:
-        """Cancelled requests leave, with their blocks."""
+        """Removes cancelled requests and frees their blocks."""
         for request in self._leaving:
             if request.admission >= 0:
                 if request.finish_clock >= 0:
@@ -458,7 +461,7 @@ class Server(Schedule):
     # Time
 
     def _is_within_step(self, now: float) -> bool:
-        """Does what is due while a step goes on; whether that is all, because none ends now."""
+        """Does what is due within a step; returns whether that is all because no step ends now."""
         if self._leaving and self._passes_boundary(now):
             return True
         if self.tiers is not None and self._only_lands(now):
@@ -466,7 +469,7 @@ class Server(Schedule):
         return not self.limits.last_step_blocks and self._goes_on(self._current, now)
 
     def _wake_at_boundary(self) -> None:
-        """Looks already when what follows a run of steps is planned: blocks are freed for those
+        """Wakes the server when the step after a run is planned, if that frees blocks for requests
         that await room."""
         step = self._current
         if self._leaving and self._wanting.count and self._departs_within(step):
@@ -474,11 +477,11 @@ class Server(Schedule):
             self.wake_s = min(self.wake_s, step.planned_s)
 
     def _departs_within(self, step: Step | None) -> bool:
-        """Whether requests leave before the last of a run of steps."""
+        """Whether cancelled requests leave before the last step of a run."""
         return step is not None and step.steps > 1 and self._overlaps and not self._ahead
 
     def _passes_boundary(self, now: float) -> bool:
-        """Plans what follows a run of steps before its last one ends; whether that is all."""
+        """Plans the step after a run before its last step ends; returns whether that is all."""
         step = self._current
         if not self._departs_within(step):
             return False
@@ -497,7 +500,8 @@ class Server(Schedule):
         return True
 
     def _only_lands(self, now: float) -> bool:
-        """Lets those in line whose KV has come; whether that is all, because no step ends now."""
+        """Queues requests whose KV has arrived; returns whether that is all because no step ends
+        now."""
         if self._loads and self._loads[0][0] <= now:
             self._catch_up(now)
             self._land(now, True)  # noqa: FBT003
@@ -509,7 +513,7 @@ class Server(Schedule):
         return True
 
     def _end(self, step: Step, now: float) -> Step | None:
-        """Ends a step: what follows it, as far as that is planned."""
+        """Ends a step; returns the next one if it is already planned."""
         following: Step | None = None
         if self._ahead:
             following = self._following
@@ -530,7 +534,7 @@ class Server(Schedule):
         return following
 
     def _start(self, step: Step) -> None:
-        """Settles how many equal steps pass before anything can change, so when to look again."""
+        """Determines how many equal steps pass before anything can change, and so when to wake."""
         for request in step.admitted:
             if request.scheduled_s == UNSET and not request.cancelled:
                 request.scheduled_s = step.start_s
@@ -548,7 +552,7 @@ class Server(Schedule):
         self._wake(step.end_s)
 
     def _wake(self, at_s: float) -> None:
-        """Sets when to look again, at the latest: a closed step or a load may end before."""
+        """Sets the next wake-up, at the latest `at_s`: a closed step or a load may end before."""
         if not self._whole_steps:
             at_s = min(at_s, self._closing.next_s)
             if self._loads and self._loads[0][0] < at_s:
@@ -560,7 +564,7 @@ class Server(Schedule):
         return (self.waiting.count > 0 or self._transferred.count > 0) and self._could_admit()
 
     def _time(self, step: Step) -> None:
-        """Sets the end, and when what follows is planned, from the number of steps."""
+        """Sets when a run of steps ends, and when the next step is planned."""
         steps = step.steps
         step.end_s = self._clock.end_s(step, steps)
         if self._overlaps and steps > 1:
@@ -578,7 +582,7 @@ class Server(Schedule):
             self._wake(step.end_s)
 
     def _empties(self, step: Step, now: float) -> bool:
-        """Whether the step that runs now is the last of all requests here."""
+        """Whether the current step is the last one for all requests here."""
         if self.queued or self._leaving:
             return False
         if step.steps > 1 and not step.passed:
@@ -592,7 +596,7 @@ class Server(Schedule):
         return len(step.finishing) == self.running.count
 
     def _close(self, step: Step, now: float) -> None:
-        """Frees what a step holds before it ends; its requests are handed out when it does."""
+        """Frees the blocks of a step before it ends; its requests are handed out when it does."""
         handed_out = len(self.finished)
         self._complete(step, now)
         self._closing.add(self.finished[handed_out:])
@@ -600,7 +604,8 @@ class Server(Schedule):
         self._current = None
 
     def _goes_on(self, step: Step | None, now: float) -> bool:
-        """Hands out requests whose step was closed early and ends now; another may go on."""
+        """Hands out requests of a step closed early that ends now; returns whether another step
+        goes on."""
         self._closing.hand_out(now, self.finished)
         if step is None or step.end_s <= now:
             return False
@@ -616,7 +621,7 @@ class Server(Schedule):
         self.pool.release(request, request.last, preempted=False)
 
     def _complete(self, step: Step, now: float) -> None:
-        """Hands out the step's tokens, and frees what its finished requests held."""
+        """Completes a step: records its tokens, and frees the blocks of its finished requests."""
         end_s = step.end_s
         self.busy_s += now - step.start_s
         self.steps += step.steps
@@ -654,27 +659,28 @@ class Server(Schedule):
 
     @property
     def queued(self) -> i64:
-        """How many requests wait here."""
+        """The number of waiting requests."""
         lines = self.waiting.count + len(self._late_arrivals) + self._transferred.count
         return lines + len(self._fetching) if self.tiers is not None else lines
 
     @property
     def load(self) -> i64:
-        """How many requests are here, waiting or running, without those that are cancelled."""
+        """The number of waiting and running requests, without cancelled ones."""
         ending = len(self._ending) + len(self._closing.requests) - len(self._leaving)
         return self.queued + self.running.count + ending
 
     @property
     def holds_apart(self) -> i64:
-        """How many requests hold blocks here that neither wait nor run: kept and reserved ones."""
+        """The number of requests that hold blocks but neither wait nor run: kept and reserved
+        ones."""
         return len(self._apart)
 
     def kv_used(self, now: float) -> float:
-        """The share of KV blocks in use; a run of steps is looked into at the step of `now`."""
+        """The share of KV blocks in use; within a run of steps, at the step of `now`."""
         return 1.0 - float(self.kv_free_blocks(now)) / float(self.pool.blocks)
 
     def kv_free_blocks(self, now: float) -> i64:
-        """Blocks without an owner; a run of steps is looked into at the step of `now`."""
+        """Blocks without an owner; within a run of steps, at the step of `now`."""
         free = self.pool.free
         step = self._current
         if step is not None and step.steps > 1 and not step.passed:
@@ -683,21 +689,21 @@ class Server(Schedule):
         return free
 
     def busy_until(self, now: float) -> float:
-        """Seconds spent in steps so far, the current one as far as it has come."""
+        """Seconds spent in steps so far, including the elapsed part of the current one."""
         step = self._current
         if step is None or now <= step.start_s:
             return self.busy_s
         return self.busy_s + min(now, step.end_s) - step.start_s
 
     def steps_until(self, now: float) -> i64:
-        """Steps done so far, those of the current run as far as it has come."""
+        """Steps done so far, including those of the current run that have ended."""
         step = self._current
         if step is None or step.steps == 1 or now <= step.start_s:
             return self.steps
         return self.steps + self._clock.steps_until(step, now) - 1
 
     def unfinished(self) -> list[Request]:
-        """All requests that `load` counts, for a run that ends before they do."""
+        """All requests that `load` counts, for a run that ends before the requests do."""
         here = self.waiting.requests() + self._late_arrivals + self._transferred.requests()
         here.extend(self._fetching.values())
         for request in self.running.requests() + self._ending + self._closing.requests:
@@ -706,9 +712,9 @@ class Server(Schedule):
         return here
 
     def computed_tokens(self, request: Request) -> i64:
-        """Tokens of a request whose KV was computed here, or is being, not those it found cached.
+        """Tokens of a request whose KV was or is being computed here, without prefix cache hits.
 
-        Of one that was preempted and waits, those of its answer that it will not make again.
+        For a preempted, waiting request: the tokens of its answer that it will not generate again.
         """
         computed = request.computed
         if request.finish_clock >= 0:
@@ -742,9 +748,10 @@ class Server(Schedule):
         return step.steps if step is not None else 0
 
     def step_end_s(self, number: i64) -> float:
-        """When the first, second, ... of these steps ends; every decoding request has a token then.
+        """When the first, second, ... of these steps ends, which gives every decoding request a
+        token.
 
-        An arrival may cut the run short, but never before the steps that have ended.
+        An arrival may cut the run short, but not before a step that has ended.
         """
         step = self._current
         assert step is not None
@@ -752,9 +759,9 @@ class Server(Schedule):
         return self._clock.end_s(step, number)
 
     def tokens_begun(self, request: Request) -> i64:
-        """Tokens of the answer after the first step that is computed now.
+        """Tokens of the answer after the first of the steps that are computed now.
 
-        Holds from an `advance` until the server is told of anything else.
+        Valid from `advance` until the next call that changes the server.
         """
         computed = request.computed
         if request.finish_clock >= 0:

@@ -39,7 +39,7 @@ Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
 Switch = Annotated[bool, Flag()]
 
 TIERS = {"cpu": (25e9, 10e-6), "disk": (7e9, 100e-6), "remote": (1e9, 30e-3)}
-"""From fast to slow: bytes per second and latency, of a bus, a good disk and a network."""
+"""Tiers from fast to slow: bytes per second and latency of a bus, a good disk and a network."""
 
 
 class LoraSettings(Section):
@@ -98,9 +98,9 @@ PUBLISHED_ACCEPTANCE = {
     "eagle3": (0.83, 0.60, 0.45, 0.36, 0.22, 0.16, 0.09, 0.06),
     "mtp": (0.84, 0.66, 0.49, 0.34, 0.28, 0.17, 0.13),
 }
-"""By position, from the mean acceptance lengths that InferenceX publishes for vLLM on SPEED-Bench
-coding: Kimi-K2.5 (thinking) with EAGLE-3, and GLM-5.2-FP8 with MTP. Longer drafts were measured
-with the second too, but not within its noise."""
+"""Acceptance by position, from the mean acceptance lengths that InferenceX publishes for vLLM on
+SPEED-Bench coding: Kimi-K2.5 (thinking) with EAGLE-3, and GLM-5.2-FP8 with MTP. Longer drafts were
+also measured with the second, but the differences are within its noise."""
 
 
 class SpeculativeSettings(Section):
@@ -130,7 +130,7 @@ class SpeculativeSettings(Section):
     )
 
     def rates(self) -> list[float]:
-        """Of each position, the share of drafts that are accepted up to there."""
+        """For each position, the share of drafts that are accepted up to there."""
         known = self.acceptance or PUBLISHED_ACCEPTANCE[self.method]
         return list(known[: self.num_speculative_tokens])
 
@@ -139,12 +139,14 @@ class SpeculativeSettings(Section):
         if given is None:
             known = PUBLISHED_ACCEPTANCE.get(self.method, ())
             if not known:
-                what = f"missing, and nothing is published that would hold for {self.method}"
+                what = f"missing, and no rates are published for {self.method}"
                 hint = "vLLM logs them as 'Per-position acceptance rate'"
                 yield where.fault("acceptance", what, f"{drafted} rates", hint, beside=("method",))
             elif drafted > len(known):
-                what = f"{drafted}, but of {self.method} {len(known)} positions are published"
-                allowed = f"1 to {len(known)}, or rates of your own in acceptance"
+                what = (
+                    f"{drafted}, but {self.method} has published rates for {len(known)} positions"
+                )
+                allowed = f"1 to {len(known)}, or your own rates in acceptance"
                 yield where.fault(
                     "num_speculative_tokens", what, allowed, beside=("method", "acceptance")
                 )
@@ -163,7 +165,7 @@ class SpeculativeSettings(Section):
         step = pool.step_time.model
         because = ((*where.path[:-2], "step_time"), (*where.path[:-2], "step_time", "model"))
         if step in ("table", "blis-trained-physics"):
-            what = f"drafts, but the step time {step!r} has no steps that verify them"
+            what = f"drafts, but the step time {step!r} cannot time their verification"
             yield where.fault((), what, "physics, roofline or linear", because_of=because)
         if self.method != "draft_model":
             if self.model is not None:
@@ -301,12 +303,12 @@ class EngineSettings(Section):
         longest = self.max_model_len
         if not self.chunked_prefill and longest is not None and longest > budget:
             what = f"{longest} is more than max_num_batched_tokens, which is {budget}"
-            hint = "without chunked_prefill a longer prompt would wait for ever"
+            hint = "without chunked_prefill a longer prompt would wait forever"
             beside = ("max_num_batched_tokens", "chunked_prefill")
             yield where.fault("max_model_len", what, hint=hint, beside=beside)
         if self.lora is not None and self.lora.memory_bytes and self.kv_blocks != "auto":
             what = f"{format_size(self.lora.memory_bytes)}, but kv_blocks is {self.kv_blocks}"
-            hint = "a number of blocks leaves the memory of adapters out already"
+            hint = "a given number of blocks already excludes the memory of adapters"
             only = "only with kv_blocks: auto"
             yield where.fault(("lora", "memory"), what, only, hint, beside=("kv_blocks",))
         if self.kv_cache_dtype == "fp8":
@@ -329,32 +331,32 @@ class EngineSettings(Section):
             ("store_last_token", self.store_last_token),
         ):
             if habit:
-                what = f"{getattr(self, name)!r}, a habit of BLIS, which drafts nothing"
+                what = f"{getattr(self, name)!r}, an option for BLIS, which does not draft"
                 yield where.fault(name, what, "vLLM's, with speculative", beside=("speculative",))
         if (
             speculative.method == "ngram"
             and self.async_scheduling
             and self.written("async_scheduling")
         ):
-            what = "true, but n-gram drafts are made by the host once a step has ended"
-            hint = "left out, it is false with ngram, as in vLLM"
+            what = "true, but the host makes n-gram drafts after a step has ended"
+            hint = "the default with ngram is false, as in vLLM"
             yield where.fault("async_scheduling", what, "false", hint, beside=("speculative",))
 
     def with_method(self) -> "EngineSettings":
-        """With what vLLM turns off where the host drafts between steps."""
+        """With the options that vLLM turns off when the host drafts between steps."""
         if self.speculative is not None and self.speculative.method == "ngram":
             return self.with_defaults({"async_scheduling": False})
         return self
 
     def on(self, accelerator: Accelerator) -> "EngineSettings":
-        """With what vLLM chooses on an accelerator where the file leaves it out."""
+        """With vLLM's defaults for an accelerator where the file sets nothing."""
         chosen = engine_defaults(accelerator, self.version)
         seqs, tokens = chosen.max_num_seqs, chosen.max_num_batched_tokens
         if self.written("max_num_batched_tokens"):
             seqs = min(seqs, self.max_num_batched_tokens)
         if self.written("max_num_seqs"):
             tokens = max(tokens, self.max_num_seqs)
-        if not self.chunked_prefill:  # a longer prompt would wait for ever
+        if not self.chunked_prefill:  # a longer prompt would wait forever
             tokens = max(tokens, type(self).model_fields["max_num_batched_tokens"].default)
         options = {
             "max_num_seqs": seqs,
@@ -367,7 +369,7 @@ class EngineSettings(Section):
         pool, path = where.around[-1], where.path[:-1]
         because = ((*path, "accelerator"), (*path, "step_time"), (*path, "step_time", "model"))
         if pool.step_time.model == "blis-trained-physics":
-            what = "'fp8', but the step time 'blis-trained-physics' takes two bytes for granted"
+            what = "'fp8', but the step time 'blis-trained-physics' assumes two bytes"
             yield where.fault("kv_cache_dtype", what, "auto", because_of=because)
         known = pool.accelerator is not None and is_accelerator(pool.accelerator)
         if known and not resolve_accelerator(pool.accelerator).fp8_flops:
@@ -377,7 +379,7 @@ class EngineSettings(Section):
     def _offload_faults(self, where: Context) -> Iterator[Fault]:
         if self.offload is None:
             if self.kv_bytes_per_token is not None:
-                what = "nothing of this pool asks for it"
+                what = "this pool does not use it"
                 yield where.note("kv_bytes_per_token", what, "only with offload")
             return
         order = list(TIERS)
@@ -388,9 +390,9 @@ class EngineSettings(Section):
                 allowed = f"each once, in the order {', '.join(order)}"
                 yield where.fault(("offload", index + 1, "tier"), what, allowed)
         if not self.prefix_caching:
-            what = "prefix_caching is off, so that nothing is cached that could go there"
+            what = "prefix_caching is off, so there are no cached blocks to offload"
             yield where.fault("offload", what, beside=("prefix_caching",))
         named = where.root.model is not None or where.around[-1].model is not None
         if not named and self.kv_bytes_per_token is None:
-            what = "missing, and the scenario has no model that says how large it is"
+            what = "missing, and the scenario has no model to take it from"
             yield where.fault("kv_bytes_per_token", what, "a size, such as 128KiB")

@@ -1,7 +1,7 @@
 """Speculative decoding: how many drafted tokens a server verifies in a step, and which it accepts.
 
-Whether drafts are right is drawn from the request and its position in the answer, not from a
-sequence: the same request accepts the same drafts whatever the schedule, the server and the router.
+Whether drafts are right depends on the request and its position in the answer, not on a sequence of
+draws: the same request accepts the same drafts whatever the schedule, the server and the router.
 """
 
 from typing import Final
@@ -16,13 +16,13 @@ STRIDE: Final = 48271
 
 
 def _mixed(value: i64) -> i64:
-    """The fifth power: each remainder once, in another order; 5 does not divide PRIME - 1."""
+    """The fifth power modulo PRIME, a permutation, since 5 does not divide PRIME - 1."""
     square = value * value % PRIME
     return square * square % PRIME * value % PRIME
 
 
 class DraftLimits:
-    """How far a server drafts, and how often its drafts are right."""
+    """How many tokens a server drafts, and how often they are right."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class DraftLimits:
         return f"DraftLimits({self.tokens}, {self.acceptance}, lookahead={self.lookahead})"
 
     def accepted(self, request: Request, drafted: i64) -> i64:
-        """How many of the tokens drafted at this place of the answer are right."""
+        """How many of the tokens drafted at this position of the answer are right."""
         place = request.computed - request.prompt_tokens
         drawn = _mixed((_mixed((request.id + self._first) % PRIME) + place * STRIDE) % PRIME)
         share = float(_mixed((drawn + self._second) % PRIME)) / float(PRIME)
@@ -59,7 +59,7 @@ class DraftLimits:
 
 
 class Drafts:
-    """What became of the drafts of one server."""
+    """Counts of one server's drafted and accepted tokens."""
 
     def __init__(self, limits: DraftLimits) -> None:
         self.limits: Final = limits
@@ -69,7 +69,7 @@ class Drafts:
         self.gained: i64 = 0  # tokens of answers beside one for each draft; an answer may end first
 
     def advance(self, request: Request, want: i64) -> i64:
-        """Verifies a draft: by how many tokens the request is longer afterwards."""
+        """Verifies a draft; returns how many tokens the request gains."""
         limits = self.limits
         right = limits.accepted(request, want - 1)
         self.steps += 1

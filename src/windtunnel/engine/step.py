@@ -1,9 +1,9 @@
-"""Steps in time: how long one step takes, and how long a run of equal ones does.
+"""The timing of steps: one step, and a run of equal steps.
 
 For step k ending at e(k): `sync` plans step k+1 at e(k), and a step takes its time plus the host
 overhead. `async` plans step k+2 at e(k), so what arrives or is freed during k counts from k+2 on,
 and a step takes the longer of its time and the host overhead, which also precedes the first step
-after an idle time.
+after idle time.
 """
 
 import math
@@ -40,7 +40,7 @@ class Step:
         self.clear()
 
     def clear(self) -> None:
-        """Makes it ready to be planned anew; what every plan sets stays as it was."""
+        """Prepares the step to be planned again; fields that every plan sets are left alone."""
         self.drafted: i64 = 0  # tokens that decodes verify beside their own
         self.new_tokens: i64 = 0  # of prompts and drafts; these two where large steps are counted
         self.prompt: i64 = 0  # the longest prompt so far, among those that have a chunk
@@ -59,7 +59,8 @@ class Step:
             self.pauses.clear()
 
     def note_sizes(self, work: StepWork) -> None:
-        """Keeps what `Extrapolation` asks of the step's chunks when they are gone."""
+        """Keeps the sizes of the step's chunks for `Extrapolation`, which runs when the chunks are
+        gone."""
         self.new_tokens += work.drafted
         for new, cached, _ in work.chunks:
             self.new_tokens += new
@@ -80,7 +81,7 @@ class StepClock:
         return on_tick(time_s, self._ticks_per_s) if self._ticks_per_s else time_s
 
     def one(self, work: StepWork, factor: float, loads_s: float) -> float:
-        """The time of a step, made longer by adapters that are used and loaded in it."""
+        """The time of a step, including the adapters that are used and loaded in it."""
         time_s = self._model.step_s(work) * factor + loads_s
         if self._ticks_per_s:
             time_s = on_tick(time_s, self._ticks_per_s)
@@ -89,7 +90,7 @@ class StepClock:
         return time_s if time_s > self._host_s else self._host_s
 
     def line(self, decodes: i64, context: i64, factor: float) -> tuple[float, float, float]:
-        """The model's line for a decode step, with adapters and the host overhead."""
+        """The model's line for a decode step, including adapters and the host overhead."""
         base, slope, until = self._model.decode_line(decodes, context)
         if factor != 1.0:
             base = self.on_tick(base * factor)
@@ -152,14 +153,14 @@ class StepClock:
         return steps
 
     def whole_steps(self, step: Step, now: float) -> i64:
-        """How many of the steps have ended by now, short of the last one."""
+        """How many of the steps have ended by now; 0 for a single step."""
         if step.steps == 1:
             return 0
         steps = self.steps_until(step, now)
         return steps if self.end_s(step, steps) <= now else steps - 1
 
     def count_gaps(self, step: Step, gaps: Histogram, overhead_s: float) -> None:
-        """Counts the gaps between the tokens of a run of equal steps."""
+        """Counts the inter-token times of a run of equal steps."""
         decodes = step.decodes
         context = step.context
         steps = step.steps
@@ -176,7 +177,7 @@ class StepClock:
 
 
 class Extrapolation:
-    """Steps, and the time in them, beyond the bounds of a model; also by what is beyond."""
+    """Steps, and their time, beyond the measured bounds of a model; also by which bound."""
 
     def __init__(self, bounds: MeasuredBounds) -> None:
         self.bounds: Final = bounds
@@ -190,10 +191,10 @@ class Extrapolation:
         self.most_context: i64 = 0
 
     def add(self, step: Step, clock: StepClock, steps: i64, begun: i64, elapsed_s: float) -> None:
-        """Counts the first `steps` of a run of equal steps, of which `begun` have taken a time.
+        """Counts the first `steps` of a run of equal steps, of which `begun` have taken time.
 
-        In such a run contexts alone grow, so it is within bounds up to some step and beyond from
-        there on.
+        In such a run only the contexts grow, so it is within bounds up to some step and beyond them
+        from there on.
         """
         bounds = self.bounds
         decodes: i64 = step.decodes
@@ -228,7 +229,7 @@ class Extrapolation:
             self.time_s += elapsed_s - clock.span(step, within)
 
     def _within(self, step: Step, decodes: i64) -> i64:
-        """How many of the steps go by before a context is beyond its bound."""
+        """How many of the steps pass before a context exceeds its bound."""
         bounds = self.bounds
         if step.prompt > bounds.prompt:
             return 0
@@ -247,14 +248,14 @@ class Extrapolation:
 
 
 def on_tick(time_s: float, ticks_per_s: float) -> float:
-    """The nearest time on a clock, so that equal times are equal to the last digit."""
+    """The nearest tick, so that equal times are equal to the last digit."""
     if ticks_per_s == 0.0:
         return time_s
     return math.floor(time_s * ticks_per_s + 0.5) / ticks_per_s
 
 
 def steps_on_line(steps: i64, decodes: i64, context: i64, until: float) -> i64:
-    """How many of the steps are timed by a line that holds below the context `until`."""
+    """How many of the steps are timed by a line that is valid below the context `until`."""
     if until == NEVER:
         return steps
     most = (until - float(context)) / float(decodes)

@@ -1,10 +1,10 @@
-"""Where cached KV goes when the accelerator needs its blocks: host memory, disk, and back.
+"""KV tiers below the accelerator: cached blocks move to host memory or disk, and back.
 
-A block that the accelerator evicts moves to the first tier, what that evicts to the next, and what
-the last one evicts is lost. A block is in one place at a time. An accelerator evicts the end of a
-prefix first, and so does every tier, so that of a chain the start is on the accelerator, what
-follows in the first tier, and what follows that in the next. Like `cache.py`, this follows
-stretches of blocks and never single ones.
+A block that the accelerator evicts moves to the first tier, what that tier evicts moves to the
+next, and what the last one evicts is lost. A block is in one place at a time. The accelerator
+evicts the end of a prefix first, and so does every tier, so the start of a chain is on the
+accelerator, its continuation in the first tier, and the rest in the next. Like `cache.py`, this
+tracks spans of blocks and never single ones.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ from windtunnel.workload.request import Request
 
 
 def own_key(request: Request) -> int:
-    """The key of what a preempted request had computed for itself; those of prefixes are >= 0."""
+    """The key of a preempted request's own blocks; keys of prefixes are >= 0."""
     return -2 - int(request.id)
 
 
@@ -33,7 +33,7 @@ class Span:
 
 
 class Rest:
-    """What the tiers have of a chain: blocks from `low` on; tier t has them up to ends[t]."""
+    """The part of a chain in the tiers: blocks from `low` on; tier t has them up to ends[t]."""
 
     def __init__(self, key: int, start: i64, tiers: int) -> None:
         self.key = key
@@ -43,7 +43,7 @@ class Rest:
 
 
 class Tier:
-    """One tier: what it holds, oldest first, and the way from it to the accelerator."""
+    """One tier: its blocks, oldest first, and its link to the accelerator."""
 
     def __init__(self, limits: TierLimits) -> None:
         self.limits: Final = limits
@@ -83,7 +83,7 @@ class Tier:
         after.before = before
 
     def begin(self, blocks: i64, now: float) -> float:
-        """Starts to load blocks, after all that is being loaded: when they will be there."""
+        """Starts to load blocks, after all current loads; returns when they arrive."""
         takes_s = self.limits.block_s * float(blocks)
         self._free_s = max(now, self._free_s) + takes_s
         self.busy_s += takes_s
@@ -92,7 +92,7 @@ class Tier:
         return self._free_s + self.limits.latency_s
 
     def recount(self) -> int:
-        """Blocks counted one stretch after another, for checking the counter."""
+        """Blocks counted span by span, for checking the counter."""
         found = 0
         span = self.oldest()
         while span is not self._ring:
@@ -104,7 +104,7 @@ class Tier:
 
 
 class Load:
-    """A request that waits for KV, and the keys of the chains that it is for."""
+    """A request that waits for KV to load, and the keys of the chains being loaded."""
 
     def __init__(self, request: Request, begun_s: float, ready_s: float, keys: list[int]) -> None:
         self.request: Final = request
@@ -129,7 +129,7 @@ class Tiers:
     # Down
 
     def put(self, key: int, low: i64, high: i64) -> None:
-        """The accelerator has evicted these blocks, the last that it had of the chain."""
+        """Stores blocks evicted by the accelerator, the last that it had of the chain."""
         rest = self._rests.get(key)
         if rest is None or rest.low != high:
             self.forget(key)  # chains of one name that contradict each other
@@ -142,7 +142,7 @@ class Tiers:
         self._store(0, rest, low, high)
 
     def put_private(self, count: i64) -> None:
-        """The same of blocks whose content will not be used again; they take up room."""
+        """Stores evicted blocks whose content will not be used again; they take up room."""
         self._store(0, None, 0, count)
 
     def _store(self, place: int, rest: Rest | None, low: i64, high: i64) -> None:
@@ -161,7 +161,7 @@ class Tiers:
         tier.most_used = max(tier.most_used, tier.used)
 
     def _evict(self, place: int, tier: Tier) -> None:
-        """Moves the oldest blocks of a tier that has too many to the next one."""
+        """Moves the oldest blocks of an overfull tier to the next one."""
         span = tier.oldest()
         rest = span.rest
         count = min(tier.used - tier.limits.blocks, span.high - span.low)
@@ -181,7 +181,7 @@ class Tiers:
             del self._rests[rest.key]
 
     def forget(self, key: int) -> None:
-        """This chain will not be used again; its blocks stay until they are evicted."""
+        """Forgets a chain that will not be used again; its blocks stay until they are evicted."""
         rest = self._rests.pop(key, None)
         if rest is not None:
             for spans in rest.spans:
@@ -191,7 +191,7 @@ class Tiers:
     # Up
 
     def found(self, request: Request, hit: i64) -> i64:
-        """How far the tiers continue what the accelerator has of a prompt: its first `hit` blocks.
+        """Up to which block the tiers continue a prompt's first `hit` blocks on the accelerator.
 
         The last token of a prompt is never among them.
         """
@@ -213,9 +213,9 @@ class Tiers:
         return min(reach, (request.target - 1) // self._size)
 
     def load(self, request: Request, hit: i64, reach: i64, now: float) -> tuple[float, list[int]]:
-        """Takes blocks [hit, reach) of a prompt to the accelerator; gives when they arrive.
+        """Loads blocks [hit, reach) of a prompt onto the accelerator; returns when they arrive.
 
-        The keys are those of chains whose blocks are on the way.
+        The returned keys are those of the chains being loaded.
         """
         pieces: list[tuple[int, int, int]] = []  # key, from which block, out of which tier
         counts = [0] * len(self.tiers)
@@ -240,7 +240,7 @@ class Tiers:
         return max(times), keys
 
     def trim(self, key: int, reach: i64) -> None:
-        """The accelerator has the chain up to here now, so that the tiers need not."""
+        """Drops the blocks of a chain that the accelerator now holds, up to `reach`."""
         rest = self._rests.get(key)
         if rest is not None and rest.low < reach:
             self._take(rest, reach, [0] * len(self.tiers), [])
@@ -248,7 +248,7 @@ class Tiers:
     def _take(
         self, rest: Rest, upto: i64, counts: list[int], pieces: list[tuple[int, int, int]]
     ) -> None:
-        """Takes the blocks below `upto` out of the tiers, and notes how many out of which."""
+        """Takes the blocks below `upto` out of the tiers, and records how many from which."""
         for place, tier in enumerate(self.tiers):
             end = min(rest.ends[place], upto)
             if end <= rest.low:
@@ -271,7 +271,8 @@ class Tiers:
     # On the way
 
     def ready_s(self, request: Request, upto: i64) -> float:
-        """When the last of a prompt's first blocks arrives that are on the way; 0: none is."""
+        """When the last of a prompt's first `upto` blocks arrives that are being loaded; 0: none
+        is."""
         ready = 0.0
         prefix = request.prefix
         if prefix is None or not self._arriving:
@@ -286,7 +287,7 @@ class Tiers:
         return ready
 
     def landed(self, load: Load) -> None:
-        """What this load was for has arrived."""
+        """Ends a load that has arrived."""
         for key in load.keys:
             pieces = self._arriving.get(key)
             if pieces is not None:
@@ -301,12 +302,12 @@ class Tiers:
     # What others may know
 
     def reach(self, key: int) -> i64:
-        """Up to which block the tiers have a chain; 0: nothing of it."""
+        """Up to which block the tiers hold a chain; 0 when they hold none of it."""
         rest = self._rests.get(key)
         return rest.ends[-1] if rest is not None else 0
 
     def fault(self) -> str | None:
-        """What is wrong with the tiers; None when they hold what they may, and count it right."""
+        """Describes a wrong count or an overfull tier; None when all is well."""
         for tier in self.tiers:
             counted = tier.recount()
             if counted != tier.used or counted > tier.limits.blocks:

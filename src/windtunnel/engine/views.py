@@ -1,4 +1,4 @@
-"""What control planes see of servers: their load when they are probed, and their prefix caches."""
+"""The view that control planes have of servers: load when probed, and prefix caches."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from windtunnel.engine.server import Server
 
 
 def probe(servers: list[Server], signals: Signals, now_s: float) -> None:
-    """Fills the signals with the current load of these servers, as far as they answer."""
+    """Fills the signals with the current load of these servers, except those that do not answer."""
     missed = signals.missed
     if missed:
         servers = [server for server in servers if int(server.index) not in missed]

@@ -64,7 +64,7 @@ def test_a_tier_holds_whole_blocks() -> None:
         (("[{tier: cpu, size: 1GB}, {tier: cpu, size: 1GB}]", SIZE), "'cpu' comes twice"),
         (
             ("[{tier: cpu, size: 1GB}]", SIZE, f"{ENGINE}.prefix_caching=false"),
-            "prefix_caching is off, so that nothing is cached that could go there",
+            "prefix_caching is off, so there are no cached blocks to offload",
         ),
         (("[{tier: cpu, size: 1GB}]",), "engine.kv_bytes_per_token: missing, and the scenario"),
     ],
@@ -87,4 +87,4 @@ def test_the_model_of_the_pool_says_how_large_a_token_is() -> None:
 
 def test_a_size_that_nothing_asks_for_is_noted() -> None:
     (note,) = plan("null", SIZE).notes
-    assert "engine.kv_bytes_per_token: nothing of this pool asks for it" in note
+    assert "engine.kv_bytes_per_token: this pool does not use it" in note

@@ -300,7 +300,7 @@ RULE_FAULTS = [
         "kv_blocks: 1000",
         "kv_blocks: 1000, chunked_prefill: false, max_model_len: 9000",
         "12: serving.pools[0].engine.max_model_len: 9000 is more than max_num_batched_tokens, "
-        "which is 8192 (without chunked_prefill a longer prompt would wait for ever)",
+        "which is 8192 (without chunked_prefill a longer prompt would wait forever)",
     ),
     (
         "fixed: 6ms",

@@ -27,8 +27,8 @@ def plan(speculative: str, *sets: str) -> ScenarioPlan:
 @pytest.mark.parametrize(
     ("speculative", "sets", "said"),
     [
-        ("{method: ngram, num_speculative_tokens: 2}", (), "nothing is published that would hold"),
-        ("{method: mtp, num_speculative_tokens: 8}", (), "of mtp 7 positions are published"),
+        ("{method: ngram, num_speculative_tokens: 2}", (), "no rates are published for ngram"),
+        ("{method: mtp, num_speculative_tokens: 8}", (), "mtp has published rates for only 7"),
         ("{method: mtp, num_speculative_tokens: 2, acceptance: [1]}", (), "1 rates for 2 tokens"),
         (
             "{method: mtp, num_speculative_tokens: 2, acceptance: [0.1, 0.2]}",
@@ -39,12 +39,12 @@ def plan(speculative: str, *sets: str) -> ScenarioPlan:
         (
             "{method: eagle3, num_speculative_tokens: 1}",
             (f"{ENGINE}.preemption=restart", f"{ENGINE}.async_scheduling=false"),
-            "a habit of BLIS, which drafts nothing",
+            "an option for BLIS, which does not draft",
         ),
         (
             "{method: ngram, num_speculative_tokens: 1, acceptance: [0.5]}",
             (f"{ENGINE}.async_scheduling=true",),
-            "n-gram drafts are made by the host",
+            "the host makes n-gram drafts",
         ),
     ],
 )
