@@ -1,4 +1,4 @@
-"""The memory ceiling of a run: one that grows beyond it ends, with what it has done until then."""
+"""The memory ceiling of a run: a run that grows beyond it ends with the results so far."""
 
 from windtunnel.core.clock import monotonic_s
 from windtunnel.core.memory import available_bytes, used_bytes
@@ -7,15 +7,15 @@ from windtunnel.twin.simulation import Simulation
 
 BY_MEMORY = "memory"
 USUAL_SHARE = 0.8
-"""Of the memory that is available; the rest is for writing results, and for others."""
+"""Share of the available memory; the rest is for writing results and for other programs."""
 WRITING_BYTES = 160 << 20
-"""What is left at least, where little is available."""
+"""The least memory left for writing results, where little is available."""
 EVERY_S = 0.01
-"""Between two looks. What is allocated meanwhile is far less than what is left."""
+"""Time between two checks. What is allocated in between is far less than what is left."""
 
 
 class MemoryCeiling:
-    """Ends a run whose process uses more than `most_bytes`; None: as much as there is."""
+    """Ends a run whose process uses more than `most_bytes`; None: no ceiling."""
 
     def __init__(self, most_bytes: int | None) -> None:
         self.most_bytes = most_bytes
@@ -23,7 +23,7 @@ class MemoryCeiling:
 
     @classmethod
     def of(cls, asked_bytes: int | None, processes: int = 1) -> "MemoryCeiling":
-        """What was asked for, or else most of what is available, shared by some processes."""
+        """The requested ceiling, or most of the available memory, divided among processes."""
         if asked_bytes is not None:
             return cls(asked_bytes // processes)
         available = available_bytes()
@@ -33,7 +33,7 @@ class MemoryCeiling:
         return cls(used_bytes() + max(0, int(free / processes)))
 
     def look(self, simulation: Simulation) -> None:
-        """Ends the run if it has grown too large. It may be called after every event."""
+        """Ends the run if it has grown too large; cheap enough to call after every event."""
         now_s = monotonic_s()
         if self.most_bytes is None or now_s - self._looked_s < EVERY_S:
             return

@@ -1,4 +1,4 @@
-"""What must hold of a simulation at every event, by name."""
+"""The invariants of a simulation, checked at every event."""
 
 import math
 from collections.abc import Callable
@@ -19,19 +19,19 @@ from windtunnel.workload.request import AT_GATEWAY, ON_THE_WAY, SPLIT
 LISTS_EVERY: Final = 8
 """One in this many full checks walks the lists of free blocks, which are as long as a cache."""
 FEW: Final = 8
-"""Requests, prefixes or tickets that are counted one by one after every event; more are left to
-the next whole look."""
+"""Up to this many requests, prefixes or tickets are counted one by one after every event; larger
+numbers are left to the next full check."""
 FEW_REPLICAS: Final = 256
-"""Replicas that are all looked at when one has gone to another state."""
+"""Up to this many replicas are all checked when one of them changes state."""
 SERVERS_PER_BREATH: Final = 1_024
 INFINITY: Final = math.inf
 
 
 class RunChecker:
-    """Checks a run after every event: what the event changed, and now and then everything.
+    """Checks a run after every event: what the event changed and, from time to time, everything.
 
-    Everything is looked at once as many events have passed as there are servers and requests, and
-    after the last event: an event then costs the same in a small run and in a large one.
+    A full check follows after as many events as there are servers and requests, and after the last
+    event: the cost per event is then the same in a small run and in a large one.
     """
 
     def __init__(self, simulation: Simulation, checker: InvariantChecker[Simulation]) -> None:
@@ -41,7 +41,7 @@ class RunChecker:
         self._whole_at = 0
 
     def check(self, context: Callable[[], str]) -> None:
-        """After an event; raises InvariantBroken."""
+        """Checks the run after an event; raises InvariantBroken."""
         simulation = self._simulation
         changes = self._changes
         changes.count(simulation.servers)
@@ -56,16 +56,16 @@ class RunChecker:
         changes.clear()
 
     def check_whole(self, context: Callable[[], str]) -> None:
-        """Everything at once; raises InvariantBroken."""
+        """Checks everything; raises InvariantBroken."""
         self._checker.run(self._simulation, context)
 
     def stop(self) -> None:
-        """The run is over: the next look is the last, and at everything."""
+        """Ends the tracking of changes; the next check is the last, and a full one."""
         self._simulation.cluster.changes = None
 
 
 def _changed(simulation: Simulation) -> list[Server]:
-    """Servers that changed since the last look."""
+    """The servers that changed since the last check."""
     changes = simulation.cluster.changes
     assert changes is not None
     return [simulation.servers[number] for number in changes.servers]
@@ -295,7 +295,7 @@ def _replicas_stay_counted(simulation: Simulation) -> str | None:
 
 
 def _at_servers(simulation: Simulation, model: int) -> int:
-    """Whole requests for a model that servers have."""
+    """The number of requests for a model at servers, without legs of split requests."""
     if len(simulation.services) == 1:
         return sum(server.load for server in simulation.servers) - simulation.requests.legs
     own = [one.server for one in simulation.cluster.replicas if one.pool.model == model]
@@ -322,7 +322,7 @@ def _changed_servers_were_chosen(simulation: Simulation) -> str | None:
 
 
 def _outcast(replica: Replica, signals: Signals) -> str | None:
-    """A server with requests that should have none."""
+    """Describes a server that has requests although it should have none."""
     if replica.state in (READY, DRAINING):
         return None
     server = replica.server
@@ -332,7 +332,7 @@ def _outcast(replica: Replica, signals: Signals) -> str | None:
 
 
 def _has_moved(simulation: Simulation) -> bool:
-    """Whether a replica came, or went to another state, since the last look; few replicas only."""
+    """Whether a replica was added or changed state since the last check; only with few replicas."""
     cluster = simulation.cluster
     assert cluster.changes is not None
     return len(cluster.replicas) <= FEW_REPLICAS and cluster.changes.moves != cluster.moves

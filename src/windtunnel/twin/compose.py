@@ -54,12 +54,12 @@ def compose(
     scaler: "Ticking | None" = None,
     scaling: Telemetry | None = None,
 ) -> Simulation:
-    """A simulation that is ready to run. Rows of ended requests go to `sink`.
+    """Builds a simulation that is ready to run. Rows of ended requests go to `sink`.
 
-    `telemetry` hears of every decision about requests, `scaling` of what the control plane does.
+    `telemetry` receives every decision about requests, `scaling` the events of the control plane.
 
-    `step_scales` are factors by which the steps of pools take longer than their models say. A
-    `scaler` takes the place of the one that the plan's `scaling` asks for.
+    `step_scales` are factors on the step times of pools. `scaler` replaces the one that the plan's
+    `scaling` configures.
     """
     horizon_s = math.inf if plan.duration_s is None else plan.duration_s
     timers = EventQueue()
@@ -126,7 +126,7 @@ def _settle(
     lifecycle: Lifecycle,
     told: Telemetry,
 ) -> None:
-    """Lets clusters and machines settle with the servers that a run begins with."""
+    """Settles clusters and machines with the servers that a run begins with."""
     from windtunnel.twin.infrastructure.event_log import InfrastructureLog
 
     sizes = [pool.replicas for pool in plan.pools]
@@ -139,7 +139,7 @@ def _settle(
 
 
 class Routing:
-    """Makes the routers of one model: one for each role, over the same signals and caches."""
+    """Builds the routers of one model: one for each role, over the same signals and caches."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Routing:
         )
 
     def start(self) -> Routers:
-        """New routers in place of those before, which hear of nothing any more."""
+        """Builds new routers and disconnects the previous ones from signals and caches."""
         signals, journal = self.roster.signals, self._journal
         for index in self._reading:
             journal.leave(index)
@@ -201,7 +201,7 @@ class Routing:
         return build_router(settings, candidates, self._inputs, self._streams[stream])
 
     def counterfactual(self) -> Counterfactual | None:
-        """Judges where requests are decoded."""
+        """Builds the counterfactual for decode decisions; None unless it is configured."""
         settings = self._plan.router
         if not settings.counterfactual:
             return None
@@ -217,7 +217,7 @@ def _services(
     queue: EventQueue,
     event_log: EventLog | None,
 ) -> list[Service]:
-    """One for each model."""
+    """Builds one service per model."""
     labels = RequestLabels(traffic.classes, traffic.tenants, traffic.adapters)
     services: list[Service] = []
     for model in range(len(cluster.rosters)):
@@ -259,7 +259,7 @@ def _encoders(encode: EncodeSettings | None) -> Encoders | None:
 
 
 def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
-    """All pools with the servers that they begin with."""
+    """Builds all pools with the servers that they begin with."""
     pools: list[Pool] = []
     for pool in plan.pools:
         shape = shape_of(pool)
@@ -293,7 +293,7 @@ def _autoscaling(
     streams: Streams,
     telemetry: Telemetry,
 ) -> "Autoscaling | None":
-    """None where the servers are those that a run begins with."""
+    """Builds the autoscaler; None when the scenario has none."""
     scaling = plan.scaling
     if scaling is None:
         return None
@@ -338,13 +338,13 @@ def _splitting(plan: ScenarioPlan, cluster: Cluster) -> Splitting | None:
 
 
 def _layers(plan: ScenarioPlan, model: str | None) -> int:
-    """Layers of a model; 1 where unknown, since none of its KV is moved."""
+    """The number of layers of a model; 1 where unknown, since its KV is never transferred."""
     shape = shape_of(next(pool for pool in plan.pools if pool.model == model))
     return 1 if shape is None else shape.layers
 
 
 def _token_bytes(split: DisaggregationSettings, plan: ScenarioPlan, model: str | None) -> float:
-    """KV bytes of a token of a model; 0 where unknown, since it is never moved."""
+    """The KV bytes per token of a model; 0 where unknown, since its KV is never transferred."""
     if split.transfer.bytes_per_token is not None:
         return split.transfer.bytes_per_token
     pools = [pool for pool in plan.pools if pool.model == model]
@@ -362,7 +362,7 @@ def _gateway(
     queue: EventQueue,
     event_log: EventLog | None,
 ) -> SimGateway | None:
-    """None where every request is admitted: nothing is asked, and nothing is paid."""
+    """Builds the gateway; None where every request is admitted, which then costs nothing."""
     if plan.gateway.admits_all:
         return None
     of_class = plan.priorities
@@ -380,7 +380,7 @@ def _gateway(
 
 
 def _targets(plan: ScenarioPlan) -> dict[str, SloTargets]:
-    """Targets by class."""
+    """The SLO targets by class."""
     return {
         name: SloTargets(
             *(math.inf if time is None else time for time in (slo.ttft_s, slo.tpot_s, slo.e2e_s))

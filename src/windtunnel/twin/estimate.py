@@ -1,4 +1,4 @@
-"""What a run will take, before it starts: requests, CPU time, memory, from its workload alone."""
+"""Estimates what a run will take before it starts: requests, CPU time and memory."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,30 +14,31 @@ from windtunnel.workload.settings.arrivals import ClosedArrivals
 from windtunnel.workload.settings.sources import SourceSettings
 
 LONG_S, LARGE_BYTES = 60.0, 1 << 30
-"""A run that takes less is started without a word."""
+"""A run below both starts without a message."""
 REQUEST_S = {"compiled": 12e-6, "interpreted": 80e-6}
-"""CPU time of a request with its row, by the form of the engine; measured on 16 servers of chat."""
+"""CPU time of a request with its row, by the form of the engine; measured with 16 chat servers."""
 LIVE_BYTES = {"compiled": 500.0, "interpreted": 1_600.0}
 ENDED_BYTES = 170.0
-"""Memory of a request while it is queued or running, and of what is kept of it afterwards."""
+"""Memory of a request while it is queued or running, and of its records afterwards."""
 TOKEN_S, QUEUE_S = 0.02, 1.0
-"""What a token and the rest of an answer take, to guess how many requests are inside at once."""
+"""Assumed time per token and for the rest of an answer, to estimate how many requests are in the
+system at once."""
 ROW_BYTES = 60.0
-"""Of a trace, where only its size is known."""
+"""Bytes per row of a trace, where only its size is known."""
 CURVE_STEPS = 1_000
 MOST_LOOKED = 100
 GOLDEN_RATIO = 0.6180339887498949
 
 
 class RunEstimate(NamedTuple):
-    """About how much a run takes."""
+    """The estimated cost of a run."""
 
     requests: float
     cpu_s: float
     memory_bytes: float
 
     def sentence(self, runs: float = 1.0) -> str | None:
-        """Says so of one run, or of many; None where it is little."""
+        """The estimate in words, for one run or several; None when it is small."""
         cpu_s = self.cpu_s * runs
         if cpu_s <= LONG_S and self.memory_bytes <= LARGE_BYTES:
             return None
@@ -51,9 +52,10 @@ class RunEstimate(NamedTuple):
 
 
 def mean_estimate(plans: Sequence[ScenarioPlan]) -> RunEstimate:
-    """The mean over runs, and the most memory; of many, a hundred are looked at.
+    """The means over runs, and the largest memory; of many runs, a hundred are sampled.
 
-    They are spread by the golden ratio: with an even stride, an axis of a sweep could stand still.
+    The samples are spread by the golden ratio: an even stride could always hit the same value of a
+    sweep axis.
     """
     if len(plans) > MOST_LOOKED:
         plans = [plans[int(one * GOLDEN_RATIO % 1.0 * len(plans))] for one in range(MOST_LOOKED)]
@@ -66,7 +68,7 @@ def mean_estimate(plans: Sequence[ScenarioPlan]) -> RunEstimate:
 
 
 def estimate(plan: ScenarioPlan) -> RunEstimate:
-    """What a run of this plan takes, within a factor of a few."""
+    """Estimates a run of this plan, within a factor of a few."""
     form = windtunnel.FORM if windtunnel.FORM in REQUEST_S else "interpreted"
     requests = live = 0.0
     for entry in plan.workload:
@@ -82,7 +84,7 @@ def estimate(plan: ScenarioPlan) -> RunEstimate:
 
 
 def _of_source(source: SourceSettings, duration_s: float | None) -> tuple[float, float]:
-    """How many requests come, and how many of them are inside at once."""
+    """How many requests a source produces, and how many are in the system at once."""
     lengths = source.lengths()
     answer_s = QUEUE_S + TOKEN_S * drawn_mean(lengths["output_tokens"])
     turns = drawn_mean(lengths["session.turns"]) if source.session is not None else 1.0
@@ -103,7 +105,8 @@ def _of_source(source: SourceSettings, duration_s: float | None) -> tuple[float,
 
 
 def _even_s(source: SourceSettings, duration_s: float) -> float:
-    """How long the plain rate would take for what comes in so long, by the rate's curve."""
+    """The time in which the plain rate would produce as many arrivals as the curve does in
+    `duration_s`."""
     if source.curve is None:
         return duration_s
     curve = curve_of(source.curve)

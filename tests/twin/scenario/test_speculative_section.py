@@ -28,7 +28,7 @@ def plan(speculative: str, *sets: str) -> ScenarioPlan:
     ("speculative", "sets", "said"),
     [
         ("{method: ngram, num_speculative_tokens: 2}", (), "no rates are published for ngram"),
-        ("{method: mtp, num_speculative_tokens: 8}", (), "mtp has published rates for only 7"),
+        ("{method: mtp, num_speculative_tokens: 8}", (), "mtp has published rates for 7"),
         ("{method: mtp, num_speculative_tokens: 2, acceptance: [1]}", (), "1 rates for 2 tokens"),
         (
             "{method: mtp, num_speculative_tokens: 2, acceptance: [0.1, 0.2]}",

@@ -1,1 +1,1 @@
-"""Faults that are injected into a run: kinds, timing, selection, and the driver of them all."""
+"""Faults injected into a run: kinds, timing, selection, and their driver."""

@@ -1,4 +1,4 @@
-"""Figures that a fault can wait for: the run as it is, not as a control plane sees it."""
+"""Metrics that a fault can wait for: the true state of the run, not what a control plane sees."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,7 +10,7 @@ from windtunnel.twin.servers.replicas import READY, Pool, Replica
 
 
 class Gauge:
-    """Reads a figure at one instant; each reader of a rate has a gauge of its own."""
+    """Reads a metric at one instant; each reader of a rate has its own gauge."""
 
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
         self._cluster: Final = cluster
@@ -34,7 +34,7 @@ class Gauge:
         return self._reads[metric](here, now_s)
 
     def _arrivals(self, now_s: float) -> float:
-        """Arrivals per second since the last look."""
+        """Arrivals per second since the last reading."""
         arrived, since_s = self._recorder.arrived - self._arrived, now_s - self._looked_s
         self._arrived, self._looked_s = self._recorder.arrived, now_s
         return arrived / since_s if since_s > 0 else 0.0
@@ -52,7 +52,7 @@ class Gauge:
         return float(sum(one.state == READY for one in here))
 
     def _kv_use(self, here: list[Replica], now_s: float) -> float:
-        """The mean over servers that are ready; 0 when none is."""
+        """The mean over ready servers; 0 when none is ready."""
         ready = [one for one in here if one.state == READY]
         used = sum(one.server.kv_used(now_s) for one in ready)
         return used / len(ready) if ready else 0.0

@@ -1,4 +1,4 @@
-"""What the rest of a scenario offers to faults: the same for their checks and for the fuzzer."""
+"""The parts of a scenario that faults depend on, for their checks and for the fuzzer."""
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,35 +29,35 @@ class MachinePool(NamedTuple):
 
 
 class FaultContext(NamedTuple):
-    """What there is for a fault to hit."""
+    """What a scenario has for a fault to hit."""
 
     servers: dict[str, int]
-    """The size that each pool of servers begins with."""
+    """The initial size of each server pool."""
     machines: tuple[MachinePool, ...]
-    """Empty without `fleet`."""
+    """The machine pools; empty without `fleet`."""
     scales: bool
     """Whether there is an autoscaler."""
     queues: bool
-    """Whether the gateway may let requests wait."""
+    """Whether the gateway may queue requests."""
     pods: bool
     """Whether servers are pods, of `gangs` or on a `fleet`."""
     duration_s: float | None = None
-    """Of the run; None: it ends with its last request."""
+    """Duration of the run; None: it ends with its last request."""
     lasts_s: float = 1.0
-    """About how long requests arrive; the fuzzer draws times by it."""
+    """Roughly how long requests arrive; the fuzzer draws times relative to it."""
 
     @property
     def readers(self) -> tuple[str, ...]:
-        """What reads the metrics of servers."""
+        """The readers of server metrics."""
         return ("routers", "autoscaler") if self.scales else ("routers",)
 
     def span_s(self, dice: Dice) -> float:
-        """A drawn length of time within the run."""
+        """Draws a length of time within the run."""
         return self.lasts_s * dice.span(0.01, 0.6)
 
 
 def context_of(scenario: "Scenario") -> FaultContext:
-    """The context of a scenario that has been read."""
+    """The context of a parsed scenario."""
     machines = []
     for one in scenario.fleet.pools if scenario.fleet is not None else ():
         maximum, per_rack = one.machines.max, one.machines_per_rack

@@ -1,4 +1,4 @@
-"""Drives the faults of a run: each waits for its time, its chance or its condition, then begins."""
+"""Drives the faults of a run: each begins at its time, at random times or on its condition."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,7 +22,7 @@ NOT_YET: Final = -1.0
 
 
 class Faults:
-    """The faults of one run: what they can do to it, what is planned, and what has happened."""
+    """The faults of one run: their effects, their schedule and their log."""
 
     def __init__(self, world: World, schedule: FaultSchedule, log: FaultLog) -> None:
         self.world: Final = world
@@ -31,7 +31,7 @@ class Faults:
 
 
 class FaultDriver:
-    """Begins a fault as often as its settings say, and ends it."""
+    """Begins and ends a fault as often as its settings say."""
 
     def __init__(
         self, name: str, fault: InjectedFault, faults: Faults, gauge: Gauge, streams: Streams
@@ -49,7 +49,8 @@ class FaultDriver:
         self._fired = False  # whether it has begun since then
 
     def start(self) -> None:
-        """Plans the first beginning, or the first look at the condition, before a run begins."""
+        """Schedules the first occurrence, or the first evaluation of the condition, before a run
+        begins."""
         fault = self._fault
         if fault.at_s is not None:
             self._schedule.plan(fault.at_s, self._at, helps=False)
@@ -116,7 +117,7 @@ def build_faults(
     streams: Streams,
     telemetry: Telemetry,
 ) -> Faults:
-    """The faults of a run, each waiting for its beginning."""
+    """Builds the faults of a run and schedules their first occurrences."""
     schedule = FaultSchedule()
     machines = None
     if infrastructure is not None and infrastructure.machines is not None:

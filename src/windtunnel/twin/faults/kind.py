@@ -1,7 +1,7 @@
-"""A kind of fault: its settings, what is refused, what it does, and how the fuzzer draws it.
+"""A kind of fault: its settings, their checks, its effects, and how the fuzzer draws it.
 
 Each kind is a class in a module of `kinds/`: a section of the scenario with a `kind`, whose methods
-are all that the rest of the program asks of it.
+are all that the rest of the program needs.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,14 +37,14 @@ class Injection:
 
 
 def lasting(subjects: list[str], switch: Callable[[bool, float], None]) -> Injection:
-    """A fault that is switched on when it begins, and off when it ends."""
+    """An injection that is switched on when it begins, and off when it ends."""
     return Injection(
         subjects, begin=lambda now_s: switch(ON, now_s), end=lambda now_s: switch(OFF, now_s)
     )
 
 
 class InjectedFault(Section):
-    """Something that goes wrong: when it does, and for how long."""
+    """An injected fault: when it begins, and how long it lasts."""
 
     name: Annotated[str, Name()] | None = Field(
         default=None,
@@ -60,30 +60,30 @@ class InjectedFault(Section):
 
     @classmethod
     def word(cls) -> str:
-        """What `kind` says in a file."""
+        """The value of `kind` that selects this class."""
         word: str = get_args(cls.model_fields["kind"].annotation)[0]
         return word
 
     def name_at(self, place: int) -> str:
-        """Its own name, or its place in the list."""
+        """Its own name, or its position in the list."""
         return str(place) if self.name is None else self.name
 
     @property
     def length_s(self) -> float | None:
-        """How long it lasts; None: to the end of the run, or it has no length."""
+        """How long it lasts; None: until the end of the run, or it has no duration."""
         return None
 
     @property
     def is_random(self) -> bool:
-        """Whether its times or its subjects are drawn."""
+        """Whether its times or its subjects are random."""
         return self.every is not None
 
     def prepare(self, world: World, stream: Stream) -> Injection:
-        """Chooses what it hits now, by draws from `stream`; nothing changes before `begin`."""
+        """Chooses what it hits now, with draws from `stream`; nothing changes before `begin`."""
         raise NotImplementedError
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """What is refused: a time that is missing or too late, and what kinds add to that."""
+        """Reports a missing or too late time; kinds add their own checks."""
         times = {"at": self.at_s, "every": self.every, "when": self.when}
         given = [name for name, time in times.items() if time is not None]
         if len(given) != 1:
@@ -93,17 +93,17 @@ class InjectedFault(Section):
 
     @classmethod
     def applies(cls, context: FaultContext) -> bool:  # noqa: ARG003 - for kinds that override it
-        """Whether a scenario can have such a fault."""
+        """Whether a scenario can have this kind of fault."""
         return True
 
     @classmethod
     def draw(cls, dice: Dice, context: FaultContext) -> Values:  # noqa: ARG003 - as above
-        """Settings for the fuzzer, beside the time and the kind."""
+        """Draws settings for the fuzzer, except the time and the kind."""
         return {}
 
 
 class LastingFault(InjectedFault):
-    """A fault that has a length."""
+    """A fault with a duration."""
 
     for_s: Length | None = Field(
         default=None,

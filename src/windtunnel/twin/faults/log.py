@@ -1,4 +1,4 @@
-"""The faults of a run that have begun, for its result and for listeners."""
+"""The log of faults that have begun, for the result and for event listeners."""
 
 from typing import Any, Final
 
@@ -6,10 +6,10 @@ from windtunnel.core.telemetry import Event, Plain, Telemetry
 from windtunnel.core.vocabulary import FAULT_BEGAN, FAULT_ENDED
 
 MOST_LISTED: Final = 1_000
-"""Faults that a result lists one by one; all are counted, and emitted as events."""
+"""The most faults that a result lists individually; all are counted, and emitted as events."""
 
 MOST_SUBJECTS: Final = 100
-"""Of one fault, that are listed."""
+"""The most subjects listed per fault."""
 
 
 class LoggedFault:
@@ -33,7 +33,7 @@ class FaultLog:
         self.listed: Final[list[LoggedFault]] = []
 
     def begin(self, entry: LoggedFault, until_s: float | None) -> None:
-        """`until_s`: when it is going to end, as far as that is known."""
+        """Logs a fault that begins; `until_s` is when it will end, if known."""
         self.begun += 1
         if len(self.listed) < MOST_LISTED:
             self.listed.append(entry)
@@ -50,7 +50,7 @@ class FaultLog:
             self._telemetry.emit(Event(now_s, kind, f"fault/{entry.name}", entry.why, data))
 
     def result(self) -> list[dict[str, Any]]:
-        """What `result.json` lists, in the order of their beginnings."""
+        """The faults listed in `result.json`, in the order in which they began."""
         return [
             {
                 "name": one.name,

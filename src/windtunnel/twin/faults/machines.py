@@ -1,4 +1,4 @@
-"""Faults of machines: which of the fleet are hit."""
+"""Faults of machines: which machines of the fleet they hit."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +23,7 @@ PoolName = Annotated[str, Name()]
 
 
 class QuotaSelect(Section):
-    """Machines that can no longer be had."""
+    """The machines that become unavailable."""
 
     pool: PoolName | None = Field(default=None, description="Only this pool of `fleet`.")
     zone: PoolName | None = Field(default=None, description="Only this zone.")
@@ -40,7 +40,7 @@ class QuotaSelect(Section):
 
 
 class DrawnSelect(ByCount):
-    """Machines, racks or zones that a fault hits, of those that exist then."""
+    """The machines, racks or zones that a fault hits, out of those that exist at the time."""
 
     count: Count = Field(default=1, description="How many to draw.")
 
@@ -52,7 +52,7 @@ class DrawnSelect(ByCount):
         raise NotImplementedError
 
     def choose(self, of: list[str], stream: Stream) -> list[str]:
-        """So many of them by chance, in their order, or all."""
+        """Draws the configured number of names, in sorted order, or returns all."""
         many = self.number_of(self.count, len(of))
         if many >= len(of):
             return of
@@ -61,7 +61,7 @@ class DrawnSelect(ByCount):
 
 
 class RackSelect(QuotaSelect, DrawnSelect):
-    """Racks that are lost, of those that have machines then."""
+    """The racks that are lost, out of those that have machines at the time."""
 
     rack: Annotated[int, Whole(0, MOST_MACHINES)] | None = Field(
         default=None, description="This rack of the named pool, from 0."
@@ -82,7 +82,7 @@ class RackSelect(QuotaSelect, DrawnSelect):
 
 
 class MachineSelect(RackSelect):
-    """Machines that a fault hits, of those that exist then."""
+    """The machines that a fault hits, out of those that exist at the time."""
 
     machine: Annotated[str, Text("the name of a machine, such as big-0")] | None = Field(
         default=None, description="The machine of this name, POOL-NUMBER. Default: drawn."
@@ -110,7 +110,7 @@ class MachineSelect(RackSelect):
 
 
 class ZoneSelect(DrawnSelect):
-    """Zones that are lost, of those that have machines then."""
+    """The zones that are lost, out of those that have machines at the time."""
 
     zone: PoolName | None = Field(default=None, description="This zone; default: drawn.")
 
@@ -125,7 +125,7 @@ class ZoneSelect(DrawnSelect):
 
 
 class MachineFault(InjectedFault):
-    """A fault of machines: there must be a `fleet`."""
+    """A fault of machines; it requires a `fleet`."""
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from super().check(where)
@@ -139,7 +139,7 @@ class MachineFault(InjectedFault):
 
 
 class DrawnFault(MachineFault):
-    """A fault of machines that are drawn or named."""
+    """A fault of machines that are drawn at random or named."""
 
     select: DrawnSelect
 
@@ -155,6 +155,6 @@ def _unknown(where: Context, key: str, word: str | None, words: list[str]) -> It
 
 
 def _names(pool: MachinePool) -> str:
-    """All names of its machines."""
+    """The names of the pool's machines."""
     first = f"{pool.name}-0"
     return first if pool.maximum == 1 else f"{first} to {pool.name}-{pool.maximum - 1}"

@@ -1,7 +1,8 @@
-"""When faults happen: a component of the control plane, after everything else of one instant.
+"""The schedule of faults: a control-plane component that acts after all others at an instant.
 
-A fault never keeps a run alive. What may help queued requests, such as the end of a fault, is
-waited for while there are requests; what can only harm them is not, nor is a look at a condition.
+A fault never keeps a run alive. While there are requests, the run waits for scheduled effects that
+may help queued requests, such as the end of a fault; it does not wait for harmful ones, nor for the
+evaluation of a condition.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ Happening = Callable[[float], None]
 
 
 class DueFault:
-    """Something that is going to happen; whether queued requests may gain by it."""
+    """A scheduled effect of a fault, and whether it may help queued requests."""
 
     def __init__(self, do: Happening, *, helps: bool) -> None:
         self.do: Final = do
@@ -21,14 +22,14 @@ class DueFault:
 
 
 class FaultSchedule(Component):
-    """Everything that faults have planned."""
+    """All scheduled effects of faults."""
 
     def __init__(self) -> None:
         self._queue: Final = EventQueue()
         self._helping = 0
 
     def plan(self, time_s: float, do: Happening, *, helps: bool) -> None:
-        """Plans something; of the same instant what was planned first goes first."""
+        """Schedules an effect; at the same instant, the one scheduled first goes first."""
         self._helping += helps
         self._queue.push(time_s, 0, DueFault(do, helps=helps))
 
@@ -45,5 +46,5 @@ class FaultSchedule(Component):
 
     @property
     def helps(self) -> bool:
-        """Whether anything is planned that may serve requests that wait."""
+        """Whether any scheduled effect may help queued requests."""
         return self._helping > 0

@@ -1,4 +1,4 @@
-"""Faults of servers: which of them are hit."""
+"""Faults of servers: which servers they hit."""
 
 import math
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from windtunnel.twin.servers.replicas import Replica
 
 ALL = "all"
 ROUNDING = 1e-9
-"""Of a share of a number: 0.07 of 100 are 7."""
+"""Tolerance for rounding a share of a number: 0.07 of 100 is 7."""
 
 
 class ByCount(Section):
-    """How many of those that exist a fault hits: a number, a share, or all."""
+    """How many of the existing ones a fault hits: a number, a share, or all."""
 
     share: Annotated[Annotated[float, Number(0, 1, above=True)] | None, Added()] = Field(
         default=None,
@@ -38,7 +38,7 @@ class ByCount(Section):
         return existing if isinstance(count, str) else min(count, existing)
 
     def draws(self, count: int | str) -> bool:
-        """Whether chance says which."""
+        """Whether the selection is random."""
         return self.share < 1.0 if self.share is not None else count != ALL
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -48,7 +48,7 @@ class ByCount(Section):
 
 
 class ServerSelect(ByCount):
-    """Servers that a fault hits, of those that exist then."""
+    """The servers that a fault hits, out of those that exist at the time."""
 
     pool: Annotated[str, Name()] | None = Field(default=None, description="Only this pool.")
     server: Annotated[int, Whole(0, MOST_REPLICAS - 1)] | None = Field(
@@ -64,9 +64,10 @@ class ServerSelect(ByCount):
         return self.server is None and self.draws(self.count)
 
     def choose(self, world: World, stream: Stream, *, ready_only: bool = False) -> list[Replica]:
-        """Ready and draining servers, by number; fewer than asked for if there are no more.
+        """Chooses ready and draining servers, by number; fewer than configured if there are no
+        more.
 
-        One uniform is drawn for each that is chosen by chance, whatever else there is.
+        Exactly one uniform is drawn per randomly chosen server.
         """
         found = world.servers(self.pool, ready_only=ready_only)
         if self.server is not None:
@@ -113,7 +114,7 @@ class ServerFault(InjectedFault):
 
 
 def draw_number(dice: Dice) -> Values:
-    """How many are hit."""
+    """Draws how many are hit."""
     drawn = dice.pick(1, 2, ALL, 0.4)
     return {"share" if isinstance(drawn, float) else "count": drawn}
 
@@ -128,5 +129,5 @@ def draw_select(dice: Dice, context: FaultContext) -> Values:
 
 
 def names_of(replicas: list[Replica]) -> list[str]:
-    """As events and results call them."""
+    """The names of replicas in events and results."""
     return [f"{one.pool.name}-{one.number}" for one in replicas]

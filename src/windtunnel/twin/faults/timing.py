@@ -23,14 +23,14 @@ KV_USE: Final = "kv_use"
 ARRIVALS: Final = "arrivals"
 INSIDE: Final = "inside"
 OF_RUNS: Final = (ARRIVALS, INSIDE)
-"""Figures of the whole run; the others are of a pool, or of all pools."""
+"""Metrics of the whole run; the others are per pool, or over all pools."""
 METRICS: Final = (QUEUE, IN_FLIGHT, READY_SERVERS, KV_USE, *OF_RUNS)
 MetricName = Literal["queue", "in_flight", "ready", "kv_use", "arrivals", "inside"]
 AMOUNT: Final = Number(0, MOST_REQUESTS)
 
 
 class RandomTimes(Section):
-    """Times that are drawn: gaps between beginnings are exponential."""
+    """Random times, with exponentially distributed gaps."""
 
     mean_s: Length = Field(description="Mean gap.")
     from_s: Moment = Field(
@@ -108,7 +108,7 @@ class FaultCondition(Section):
 
 
 def unknown_pool(where: Context, pool: str | None) -> Iterator[Fault]:
-    """A fault where no pool of servers has this name."""
+    """Reports a pool name that no server pool has."""
     names = list(context_of(where.root).servers)
     if pool is not None and pool not in names:
         what = f"there is no pool {pool!r}"
@@ -116,7 +116,7 @@ def unknown_pool(where: Context, pool: str | None) -> Iterator[Fault]:
 
 
 def too_late(where: Context, key: str, time_s: float | None) -> Iterator[Fault]:
-    """A fault where the run has ended by then."""
+    """Reports a time after the end of the run."""
     duration_s = context_of(where.root).duration_s
     if time_s is not None and duration_s is not None and time_s > duration_s:
         what = f"the run has ended by then: its duration is {duration_s:g} s"
@@ -124,7 +124,7 @@ def too_late(where: Context, key: str, time_s: float | None) -> Iterator[Fault]:
 
 
 def draw_time(dice: Dice, context: FaultContext) -> Values:
-    """Once, at random times, or on a condition."""
+    """Draws when a fault begins: once, at random times, or on a condition."""
     how = dice.pick("at", "at", "every", "when")
     if how == "at":
         return {"at": dice.pick(0.0, context.span_s(dice))}

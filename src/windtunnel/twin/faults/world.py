@@ -1,4 +1,4 @@
-"""What a fault may do to a run: the whole interface between kinds of faults and the simulation."""
+"""The effects that a fault can have on a run: the whole interface between faults and simulation."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from windtunnel.twin.servers.lifecycle import Lifecycle
 
 SLOWEST: Final = 1_000.0
-"""The most that all faults together slow a server: its next step ends some day."""
+"""The largest slowdown of a server by all faults together, so that its next step still ends."""
 
 ROUTERS: Final = "routers"
 GATEWAY: Final = "gateway"
@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 
 
 class RateLimit:
-    """Servers that refuse a share of the requests that are sent to them."""
+    """Servers that refuse a share of their requests."""
 
     def __init__(self, servers: list[int], share: float, stream: Stream) -> None:
         self.servers: Final = dict.fromkeys(servers)
@@ -49,7 +49,7 @@ class RateLimits:
         _set(self._now, limit, on=on)
 
     def refuse(self, server: int) -> bool:
-        """Whether a server refuses the request that is sent to it now."""
+        """Whether a server refuses the request being sent to it."""
         for limit in self._now:
             if server in limit.servers and limit.stream.uniform() < limit.share:
                 return True
@@ -57,7 +57,7 @@ class RateLimits:
 
 
 def _set(values: list[Value], value: Value, *, on: bool) -> None:
-    """Adds an effect that begins, or takes away one that ends."""
+    """Adds an effect that begins, or removes one that ends."""
     if on:
         values.append(value)
     else:
@@ -65,7 +65,7 @@ def _set(values: list[Value], value: Value, *, on: bool) -> None:
 
 
 class World:
-    """A run, as faults see and change it. Effects that overlap add up until each has ended."""
+    """A run, as faults see and change it. Overlapping effects add up until each has ended."""
 
     def __init__(
         self,
@@ -87,24 +87,24 @@ class World:
         self.rate_limits: Final = RateLimits()
 
     def later(self, time_s: float, do: Callable[[float], None], *, helps: bool) -> None:
-        """Calls `do` at a time; `helps`: whether requests that are queued may gain by it."""
+        """Schedules `do`; `helps` says whether it may help queued requests."""
         self._schedule.plan(time_s, do, helps=helps)
 
     # Servers
 
     def servers(self, pool: str | None, *, ready_only: bool = False) -> list[Replica]:
-        """Ready and draining servers of a pool, or of all, by number."""
+        """Ready and draining servers of one pool or all pools, by number."""
         states = (READY,) if ready_only else (READY, DRAINING)
         pools = [one for one in self._cluster.pools if pool in (None, one.name)]
         return [one for own in pools for one in own.here if one.state in states]
 
     @property
     def has_pods(self) -> bool:
-        """Whether servers are pods of a cluster, which starts them again by itself."""
+        """Whether servers are pods of a cluster, which restarts them by itself."""
         return self._infrastructure is not None
 
     def crash(self, servers: list[Replica], now_s: float) -> None:
-        """Engines end at once; others start in their place."""
+        """Crashes engines at once; others start in their place."""
         lifecycle = self._lifecycle
         if self._infrastructure is not None:  # pods are started again, and the rest follows
             for one in servers:
@@ -118,7 +118,7 @@ class World:
             lifecycle.fill(one.pool, now_s, ENGINE_CRASHED)
 
     def lose(self, server: Replica, now_s: float) -> Replica | None:
-        """An engine ends; a pending server in its place, if the pool still wants one."""
+        """Crashes an engine; returns a pending server in its place, if the pool still needs one."""
         if server.state == GONE:
             return None
         pool: Pool = server.pool
@@ -128,7 +128,8 @@ class World:
         return self._lifecycle.ask(pool, now_s, ENGINE_CRASHED)
 
     def start(self, server: Replica, now_s: float) -> float | None:
-        """Starts a pending server; when it will be ready, or None if it is no longer wanted."""
+        """Starts a pending server; returns when it will be ready, or None if it is no longer
+        needed."""
         if server.state != PENDING:
             return None
         self._lifecycle.place(server, now_s, ENGINE_CRASHED)
@@ -136,20 +137,20 @@ class World:
         return server.planned.time_s
 
     def crash_pods(self, servers: list[Replica], now_s: float) -> list[tuple[str, str]]:
-        """Pods crash after every start from now on; the pools and cliques that do."""
+        """Makes pods crash after every start from now on; returns their pools and cliques."""
         backing = self._infrastructure
         assert backing is not None
         crashing = [(one.pool.name, backing.crash_loop(one, now_s)) for one in servers]
         return [(pool, clique) for pool, clique in crashing if clique is not None]
 
     def mend_pods(self, cliques: list[tuple[str, str]], now_s: float) -> None:
-        """Pods of these cliques no longer crash."""
+        """Ends the crash loops of these cliques."""
         assert self._infrastructure is not None
         for pool, clique in cliques:
             self._infrastructure.mend(pool, clique, now_s)
 
     def slow(self, servers: list[Replica], factor: float, now_s: float, *, on: bool) -> None:
-        """Steps take `factor` times longer; factors of one server multiply."""
+        """Makes steps `factor` times longer; the factors of one server multiply."""
         for one in servers:
             factors = self._slowdowns.setdefault(int(one.server.index), [])
             _set(factors, factor, on=on)
@@ -160,7 +161,8 @@ class World:
                 self._cluster.slow_down(one.server, slowness, now_s)
 
     def leak(self, server: Replica, blocks: int, now_s: float) -> int:
-        """KV blocks become unusable; how many did. Requests that no longer fit end."""
+        """Makes KV blocks unusable and ends requests that no longer fit; returns how many
+        leaked."""
         if server.state not in (READY, DRAINING):
             return 0
         leaked = self._cluster.leak(server.server, blocks, now_s)
@@ -169,14 +171,14 @@ class World:
         return leaked
 
     def can_leak(self, server: Replica) -> bool:
-        """Whether it runs, and has blocks that have not leaked."""
+        """Whether it runs and has blocks that have not leaked."""
         blocks = server.server.pool
         return server.state in (READY, DRAINING) and blocks.leaked < blocks.blocks
 
     # What routers and autoscalers see
 
     def hide(self, servers: list[Replica], *, on: bool) -> None:
-        """Routers and gateways do not see these servers."""
+        """Hides these servers from routers and gateways."""
         for one in servers:
             if on:
                 self._lifecycle.hide(one)
@@ -184,11 +186,11 @@ class World:
                 self._lifecycle.show(one)
 
     def readers(self, named: Iterable[str]) -> list[str]:
-        """Those of the named readers of metrics that exist."""
+        """The named readers of metrics that exist."""
         return [one for one in named if one == ROUTERS or self._autoscaling is not None]
 
     def blank_metrics(self, readers: list[str], *, on: bool) -> None:
-        """Keeps all metrics from readers."""
+        """Withholds all metrics from readers."""
         by = 1 if on else -1
         for reader in readers:
             if reader == ROUTERS:
@@ -198,7 +200,7 @@ class World:
                 self._autoscaling.dark += by
 
     def blank_servers(self, readers: list[str], servers: list[Replica], *, on: bool) -> None:
-        """Keeps the metrics of these servers from readers."""
+        """Withholds the metrics of these servers from readers."""
         for one in servers:
             for reader in readers:
                 if reader == ROUTERS:
@@ -212,7 +214,7 @@ class World:
                     del missed[number]
 
     def delay_metrics(self, readers: list[str], lag_s: float, *, on: bool) -> None:
-        """Metrics reach readers later, by all lags together."""
+        """Delays the metrics of readers by the sum of all lags."""
         for reader in readers:
             _set(self._lags[reader], lag_s, on=on)
             total_s = sum(self._lags[reader])
@@ -224,7 +226,7 @@ class World:
                 self._autoscaling.lag_s = total_s
 
     def _signal_faults(self) -> list[SignalFaults]:
-        """Those of all models, in their order."""
+        """The signal faults of all models, in order."""
         found = []
         for roster in self._cluster.rosters:
             if roster.signal_faults is None:
@@ -235,7 +237,7 @@ class World:
     # Controllers
 
     def skew_clock(self, controller: str, by_s: float, now_s: float, *, on: bool) -> None:
-        """The clock of a controller is off by so much more."""
+        """Skews the clock of a controller by this much more."""
         for clock in self._clocks(controller):
             clock.ahead_s += by_s if on else -by_s
         if controller == GATEWAY:
@@ -253,7 +255,8 @@ class World:
         return self._infrastructure.clocks(of_machines=controller == FLEET)
 
     def stop_autoscaler(self, *, on: bool) -> None:
-        """It takes no snapshots, forgets all that it knew, and misses what was on its way."""
+        """Stops the autoscaler: it takes no snapshots, loses its state, and misses snapshots in
+        transit."""
         assert self._autoscaling is not None, "refused when it is loaded"
         if on:
             self._autoscaling.loop.stop()
@@ -261,11 +264,11 @@ class World:
             self._autoscaling.loop.start()
 
     def stop_gateway(self, *, on: bool) -> None:
-        """It drops every request, is away, and has forgotten all when it is back."""
+        """Stops the gateway: it drops all requests, and has lost its state when it is back."""
         self._lifecycle.inside.stop_gateway(on)
 
     def restart(self, controller: str, now_s: float) -> None:
-        """Restarts the controllers of gangs or of the fleet; they are back at once."""
+        """Restarts the gang or fleet controllers, without downtime."""
         assert self._infrastructure is not None, "refused when it is loaded"
         assert controller in (GANGS, FLEET)
         if controller == GANGS:

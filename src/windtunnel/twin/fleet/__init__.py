@@ -1,1 +1,1 @@
-"""The simulated provider of machines and its faults; programs that soak and measure a fleet."""
+"""The simulated provider of machines and its faults; fleet soaks and benchmarks."""

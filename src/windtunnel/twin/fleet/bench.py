@@ -1,7 +1,7 @@
-"""What a fleet costs to decide: whole steps of a shard, warm cycles, preemption, convergence.
+"""Benchmarks of fleet decisions: whole steps of a shard, warm cycles, preemption, convergence.
 
-The benchmark looks at what it measures: whether the inventory was loaded, and whether the needs can
-be satisfied. An empty fleet is decided about very fast.
+The benchmark verifies what it measures: that the inventory was loaded, and that the needs can be
+satisfied. Decisions about an empty fleet are very fast.
 """
 
 import gc
@@ -33,21 +33,21 @@ CHANGED: Final = 0.01
 """The share of needs and of machines that change before a warm cycle."""
 WARM_CYCLES: Final = 5
 MACHINES_PER_HOLDER: Final = 5
-"""How many machines each need has from which urgent ones take."""
+"""How many machines each need holds that urgent needs may take."""
 WEIGHED: Final = 20_000
-"""Machines of which the memory is measured; the measuring is slow."""
+"""Number of machines whose memory is measured; measuring is slow."""
 CYCLE_S: Final = 1.0
-"""Simulated seconds between cycles; every order is answered within one."""
+"""Simulated seconds between cycles; every order is completed within one."""
 
 
 class CycleTimes(msgspec.Struct, frozen=True):
-    """What a shard does from one cycle to the next, roll-ups aside."""
+    """The times of a shard's parts of a cycle, without roll-ups."""
 
     list_ms: float
-    """A full list is folded in which nothing is new."""
+    """Time to fold a full list without changes."""
     plan_ms: float
     emit_ms: float
-    """Beginning as much of the plan as the cap allows, and keeping the rest."""
+    """Time to begin as much of the plan as the cap allows, and to keep the rest."""
 
     @property
     def whole_ms(self) -> float:
@@ -59,25 +59,25 @@ class Convergence(msgspec.Struct):
 
     cycles: int
     actions: int
-    """What was planned over all cycles."""
+    """Actions planned over all cycles."""
     deferred: int
-    """What had to wait for a later cycle; each is counted once."""
+    """Actions that had to wait for a later cycle; each is counted once."""
     deferral_reasons: dict[str, int]
-    """What they waited for."""
+    """What the deferred actions waited for."""
     landed: int
     duplicates: int
-    """Orders that repeat one that was given before."""
+    """Orders that repeat an earlier order."""
     events_per_s: float
-    """Completions folded per second of the clock."""
+    """Completions folded per second of real time."""
     fetch_s_p50: float
     fetch_s_p99: float
-    """Simulated seconds until a cluster had said what a machine needs to join it."""
+    """Simulated seconds until a cluster had answered what a machine needs to join it."""
     satisfied: float
-    """The share of needs that machines cover in the end."""
+    """The share of needs that are covered by machines in the end."""
 
 
 class Bench:
-    """One shard on which things are measured, in this order: load, step, converge, quiet, warm."""
+    """The measurements of one shard, in this order: load, step, converge, quiet, warm."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Bench:
         return (self._clock() - start) * 1e3
 
     def load_ms(self) -> float:
-        """The first list, from which the shard learns of its machines."""
+        """Measures the first list, from which the shard learns its machines."""
         took = self._ms(self._list)
         assert len(self.planner.inventory.entries) == len(self.world.machines) > 0
         return took
@@ -119,7 +119,7 @@ class Bench:
         self.shard.fold(Page(self.world.machines, [], 1), self.now_s)
 
     def rollup_ms(self) -> float:
-        """Takes what all clusters say they need."""
+        """Measures the roll-ups of all clusters."""
         took = self._ms(self._roll_up)
         assert self.planner.needs.live > 0
         return took
@@ -129,7 +129,7 @@ class Bench:
             self.shard.want(cluster, needs)
 
     def step(self) -> CycleTimes:
-        """A full list, a plan, and what comes of it; the first one to which everything is new."""
+        """Measures a full list, a plan and its execution; in the first step everything is new."""
         times = CycleTimes(self._ms(self._list), self._ms(self._cycle), self._ms(self._emit))
         assert len(self.planner.inventory.entries) == len(self.world.machines)
         assert not self.shard.reconciler.rejected
@@ -142,14 +142,14 @@ class Bench:
         self.orders = self.shard.executor.submit(self.plan, self.now_s)
 
     def ask(self, needs: list[Need]) -> None:
-        """Some clusters ask for more."""
+        """Adds needs of some clusters."""
         for one in needs:
             self.planner.needs.put(one)
 
     # Until everything is where it was planned.
 
     def converge(self) -> Convergence:
-        """Carries out the plan of the first step, and whatever is planned on the way."""
+        """Carries out the plan of the first step, and everything planned along the way."""
         executor, orders = self.shard.executor, self.orders
         asked: dict[tuple[str, str], int] = {}
         cycles, actions, events, folding_s = 1, len(self.plan.actions), 0, 0.0
@@ -190,7 +190,7 @@ class Bench:
         return sum(times for labels, times in rows if labels[1] == result)
 
     def _answer(self, executor: Executor, orders: list[MachineOrder]) -> list[MachineOrder]:
-        """Everything that was asked is done; gives what follows from it."""
+        """Completes all orders; returns the orders that follow."""
         following: list[MachineOrder] = []
         for one in orders:
             host = one.machine if one.operation == CREATE else ""
@@ -200,7 +200,7 @@ class Bench:
     # Warm cycles.
 
     def quiet_ms(self) -> float:
-        """A list of what changed since the last one, and a cycle, where nothing has changed."""
+        """Measures an incremental list and a cycle without any change."""
         assert not self.shard.planner.inventory.dirty
         return min(self._ms(self._look_again) for _ in range(WARM_CYCLES))
 
@@ -211,9 +211,9 @@ class Bench:
         assert not orders
 
     def warm_ms(self) -> tuple[float, float]:
-        """The least of a few cycles after a change, and of taking note of the change before it.
+        """The fastest of a few cycles after a change, and of recording the change before it.
 
-        The least, since what else runs on a machine only ever adds.
+        The fastest, since other load on the machine only ever adds time.
         """
         folds, cycles = [], []
         for _ in range(WARM_CYCLES):
@@ -223,7 +223,7 @@ class Bench:
         return min(cycles), min(folds)
 
     def _choose_changes(self) -> None:
-        """Some needs will grow by a unit, some machines will be lost."""
+        """Chooses needs that will grow by a unit, and machines that will be lost."""
         self.now_s += 10.0
         stream = self._stream
         needs, machines = self.planner.needs.needs(), self.world.machines
@@ -246,7 +246,7 @@ class Bench:
                 inventory.transition(entry, FAILED, self.now_s, error="lost")
 
     def bytes_per_machine(self) -> float:
-        """What the inventory takes for one machine, with its id and the name of its host."""
+        """Inventory memory per machine, including its id and host name."""
         machines = self.world.machines[:WEIGHED]
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
@@ -259,7 +259,7 @@ class Bench:
 
 
 def preemption_ms(machines: int, urgent: int, kind: str, clock: Callable[[], float]) -> float:
-    """The cycle in which urgent needs take machines that are all held by others."""
+    """Measures the cycle in which urgent needs take machines, all of which are held by others."""
     bench = Bench(held_world(machines, max(1, machines // MACHINES_PER_HOLDER)), clock)
     bench.load_ms()
     bench.rollup_ms()
@@ -279,6 +279,6 @@ def _grown(one: Need) -> Need:
 
 
 def _copy(one: Machine) -> Machine:
-    """The same machine with names of its own, so that their memory is counted."""
+    """The same machine with its own copies of the names, so that their memory is counted."""
     name, host = one.id.encode().decode(), one.host.encode().decode()
     return msgspec.structs.replace(one, id=name, host=host)

@@ -1,9 +1,9 @@
-"""How far an assignment is from the best there could be: a lower bound by linear programming.
+"""How far an assignment is from the optimum: a lower bound by linear programming.
 
-The cycle is greedy. On a cycle now and then, off the hot path, its cost is held against a bound
-that no assignment of the same machines to the same needs can beat. Rules that only make it dearer
-(one domain for a gang, an even spread) are left out of the bound: the true gap is at most the one
-that is said.
+The decision cycle is greedy. On sampled cycles, off the hot path, its cost is compared with a bound
+that no assignment of the same machines to the same needs can beat. Rules that only raise the cost
+(one domain for a gang, an even spread) are left out of the bound: the true gap is at most the
+reported one.
 """
 
 import math
@@ -31,28 +31,29 @@ if TYPE_CHECKING:
 SAMPLED_ROWS: Final = 40
 _INFEASIBLE: Final = 2
 SOLVE_S: Final = 10.0
-"""How long the solver may look for whole machines; what it has proved by then is the bound."""
+"""Time limit for solving with whole machines; what is proved by then is the bound."""
 
 
 class CostGap(msgspec.Struct, frozen=True):
-    """What needs pay, and a lower bound for any assignment."""
+    """The cost of the assigned machines, and a lower bound for any assignment."""
 
     rows: int
     machines: int
-    """Counted for those rows."""
+    """Machines that count for those rows."""
     cost: float
     """Effective dollars per hour of these machines."""
     bound: float
     gap: float
-    """By how much the cost is above the bound, as a share of the bound."""
+    """The cost above the bound, as a share of the bound."""
     whole_machines: bool
-    """Whether the bound is of whole machines; else machines may be cut, which costs less."""
+    """Whether the bound is for whole machines; otherwise fractions of machines are allowed, which
+    costs less."""
     proved: bool
-    """Whether the solver came to its end."""
+    """Whether the solver finished."""
 
 
 class BoundGroup(msgspec.Struct, frozen=True):
-    """Needs that are bounded as one: what they may take, and the units that must fit."""
+    """Needs that are bounded together: their supply, and the units that must fit."""
 
     supply: Supply
     sizing: Sizing
@@ -60,10 +61,11 @@ class BoundGroup(msgspec.Struct, frozen=True):
 
 
 class BoundModel:
-    """The assignment as a program: how many machines of each stock each group of needs has.
+    """The assignment as a linear program: how many machines of each stock each group of needs gets.
 
-    Where a group has units of several sizes, it is also chosen how many of each size go on the
-    machines of a stock, all together: whether they can be divided among those is left open.
+    For a group with units of several sizes, the program also chooses how many units of each size go
+    on the machines of a stock in total: whether these units can be divided among the machines is
+    left open.
     """
 
     def __init__(self, groups: list[BoundGroup]) -> None:
@@ -71,20 +73,20 @@ class BoundModel:
         self._available: Final[dict[Stock, int]] = {}
         self.costs: Final[list[float]] = []
         self.whole: Final[list[int]] = []
-        """Of each variable, 1 where it counts machines."""
+        """For each variable, 1 if it counts machines."""
         self._entries: Final[list[tuple[int, int, float]]] = []
         for group in groups:
             for stock in group.supply.order:
                 self._available.setdefault(stock, stock.free_count)
 
     def add_held(self, entries: list[MachineEntry]) -> None:
-        """Machines that the needs have now are theirs to give away."""
+        """Adds the machines that the needs hold now to the available ones."""
         for entry in entries:
             if entry.stock in self._available:
                 self._available[entry.stock] += 1
 
     def rows(self) -> "tuple[csr_array, NDArray[np.float64]]":
-        """Matrix and right side: no more of a stock than there is, and room for every unit."""
+        """The matrix and the right-hand side: stock limits, and room for every unit."""
         import numpy as np
         from scipy.sparse import coo_array
 
@@ -113,7 +115,7 @@ class BoundModel:
     def _divide(
         self, group: BoundGroup, stock: Stock, machines: int, asked: list[int], limits: list[float]
     ) -> None:
-        """Units of several sizes on the machines of a stock, within what these offer."""
+        """Adds units of several sizes on the machines of a stock, within their capacity."""
         sizing = group.sizing
         rooms = [sizing.room(size, stock.amounts) for size in range(len(sizing.sizes))]
         units = {size: self._variable(0.0, whole=0) for size, room in enumerate(rooms) if room}
@@ -135,7 +137,7 @@ class BoundModel:
 
 
 def fleet_gap(planner: Planner) -> CostGap:
-    """The gap of all needs that are satisfied, where machines may be cut: one linear program."""
+    """The gap over all satisfied needs, with fractional machines: one linear program."""
     rows = _whole_rows(planner)
     model = BoundModel(_alike(planner, rows))
     cost, machines = _now(rows, model)
@@ -148,7 +150,7 @@ def fleet_gap(planner: Planner) -> CostGap:
 def sampled_gap(
     planner: Planner, stream: Stream, *, rows: int = SAMPLED_ROWS, limit_s: float = SOLVE_S
 ) -> CostGap:
-    """The gap of some satisfied needs, drawn, in whole machines; all others stay as they are."""
+    """The gap of some randomly drawn satisfied needs, in whole machines; all others stay fixed."""
     found = _whole_rows(planner)
     drawn: list[NeedRow] = []
     while found and len(drawn) < rows:
@@ -164,7 +166,7 @@ def sampled_gap(
 
 
 def _solve(model: BoundModel, *, whole: bool, limit_s: float) -> tuple[float, bool]:
-    """What no solution can cost less than, and whether the solver came to its end."""
+    """A lower bound on the cost of any solution, and whether the solver finished."""
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -184,15 +186,15 @@ def _solve(model: BoundModel, *, whole: bool, limit_s: float) -> tuple[float, bo
 
 
 def _whole_rows(planner: Planner) -> list[NeedRow]:
-    """The needs that machines cover, by key."""
+    """The needs fully covered by machines, by key."""
     rows = [row for row in planner.inventory.rows.values() if row.live and row.whole]
     return sorted(rows, key=lambda row: row.key)
 
 
 def _alike(planner: Planner, rows: list[NeedRow]) -> list[BoundGroup]:
-    """Needs that may take the same machines for the same units, as one: the same program.
+    """Merges needs that may take the same machines for the same units: an equivalent program.
 
-    Where machines may be cut, a solution for the sum is one for each in its share.
+    With fractional machines, a solution for the sum gives one for each, in proportion.
     """
     groups: dict[tuple[object, ...], tuple[Supply, NeedRow, int]] = {}
     for row in rows:
@@ -213,7 +215,7 @@ def _alike(planner: Planner, rows: list[NeedRow]) -> list[BoundGroup]:
 
 
 def _now(rows: list[NeedRow], model: BoundModel) -> tuple[float, int]:
-    """What the machines of some rows cost, which the model may give to any of them."""
+    """The cost and number of the machines of some rows; the model may assign them to any row."""
     cost, machines = 0.0, 0
     for row in rows:
         held = [one for one in row.held if not one.spare and one.stage() != NOT_COMING]

@@ -1,7 +1,7 @@
-"""The fleet of a run: the fleet's controller on a simulated provider, and the nodes of clusters.
+"""The fleet of a run: the fleet controller on a simulated provider, and the nodes of clusters.
 
-Before every cycle each cluster sends what changed of its demand. What the fleet does about it
-reaches the clusters as nodes that join, are drained, and leave.
+Before every cycle each cluster sends the changes of its demand. The fleet's actions reach the
+clusters as nodes that join, are drained, and leave.
 """
 
 from collections.abc import Callable
@@ -49,11 +49,11 @@ from windtunnel.twin.fleet.provider import Delays, ProviderLink, SimulatedProvid
 SHARD: Final = "fleet"
 LISTENER: Final = "twin"
 WHOLE_GRACE_S: Final = 1e9
-"""How long a drain takes unless it is reported empty: all of its grace."""
+"""How long a drain takes, unless the machine is reported empty earlier: all of its grace period."""
 JOIN_S: Final = 5.0
 GIVE_BACK_S: Final = 10.0
 MOST_STEPS: Final = 100_000
-"""Of the fleet at one instant: more is a loop that does not end."""
+"""The most steps of the fleet at one instant: more is an endless loop."""
 
 EventLogger = Callable[[float, str, str, str, dict[str, Plain]], None]
 
@@ -62,29 +62,29 @@ class Tenant(Protocol):
     """A cluster, as far as machines are concerned."""
 
     def look(self, now_s: float) -> Demand:
-        """Its demand for machines as it is now."""
+        """Its current demand for machines."""
 
     def hold(self, machine: str, row: str, rank: int) -> None:
-        """A machine of it is counted for a row; those of lower rank are filled first."""
+        """Counts one of its machines toward a row; machines of lower rank are filled first."""
 
     def release(self, machine: str) -> None:
-        """A machine is not counted any more: it leaves, or has failed."""
+        """Stops counting a machine: it leaves, or has failed."""
 
     def asked_by(self, row: str) -> dict[str, Plain]:
-        """What a row was requested for, as data."""
+        """The pool, gang and pod that a row was requested for, as data."""
 
     def join(self, node: Node, now_s: float) -> None: ...
 
     def empty(self, machine: str, now_s: float) -> None:
-        """Drains a machine that is to leave."""
+        """Drains a machine that will leave."""
 
     def leave(self, machine: str, now_s: float) -> None:
-        """A machine is gone, with whatever was on it."""
+        """Removes a machine, along with everything on it."""
 
     def is_empty(self, machine: str) -> bool: ...
 
     def fail(self, machine: str, now_s: float) -> None:
-        """A machine stops; the cluster finds out later that it will not come back."""
+        """Stops a machine; the cluster finds out later that it will not come back."""
 
 
 class Machines(Component):
@@ -139,15 +139,15 @@ class Machines(Component):
         self._unaware: Final[dict[str, None]] = {}  # lost, and their clusters do not know yet
         self.actions: Final[dict[str, int]] = {}
         self.verdicts: dict[str, str] = {}
+        """Unsatisfied needs, each with the reason."""
         self._said: dict[str, str] = {}  # of these, what has been logged
-        """Of the needs that are not satisfied: why."""
         self._closed: Final[list[Machine]] = []  # places that open when the run begins
         for pool, count in zip(settings.pools, initial, strict=True):
             self.pool_of[pool.name] = pool
             self._found(pool, count)
 
     def _found(self, pool: FleetPool, initial: int) -> None:
-        """The machines of a kind: those that are there, and places for more."""
+        """Creates the machines of a pool: those that exist, and places for more."""
         for number in range(pool.machines.max):
             machine = Machine(f"{pool.name}-{number}", self.shape_of(pool, number))
             if number < initial:
@@ -164,7 +164,7 @@ class Machines(Component):
         return pool.shape(number, labels, machine_price(pool) or 0.0)
 
     def kinds(self) -> list[MachineKind]:
-        """The kinds of machines that clusters can ask for."""
+        """The kinds of machines that clusters can request."""
         return [
             MachineKind(pool.capacity_for_pods(), self._labels(pool))
             for pool in self.settings.pools
@@ -178,11 +178,11 @@ class Machines(Component):
         return {**labels, TAINTS: taints} if taints else labels
 
     def set_pace(self, pace: float) -> None:
-        """How many times as long everything takes that begins from now on."""
+        """Sets the factor on the duration of everything that begins from now on."""
         self.provider.slowness = self.driver.pace = pace
 
     def begin(self, now_s: float) -> None:
-        """The run begins: machines are paid for, and more can be had than are there."""
+        """Begins the run: machines are paid for from now on, and further ones become available."""
         self.meter.begin(now_s)
         self.actions.clear()
         self.decided = 0
@@ -197,11 +197,11 @@ class Machines(Component):
 
     @property
     def under_way(self) -> int:
-        """What may yet come of itself: orders that were given, machines that come back."""
+        """Changes that are still to come: orders in progress, and machines that come back."""
         return self.shard.executor.running + len(self._losses)
 
     def advance(self, now_s: float) -> None:
-        """Does what is due, and lets clusters know."""
+        """Does what is due, and informs the clusters."""
         for _ in range(MOST_STEPS):
             while self._losses.next_s <= now_s:
                 self._strike_off(now_s)
@@ -212,7 +212,7 @@ class Machines(Component):
         raise NoFixedPoint(f"{MOST_STEPS:,} steps of the fleet")
 
     def follow(self, now_s: float) -> None:
-        """Takes note of what changed at the provider: the one place that knows of every state."""
+        """Follows the changes at the provider, which knows the state of every machine."""
         if self._cursor == self.provider.revision:
             return
         page = self.provider.list_since(LISTENER, 1, self._cursor)
@@ -235,7 +235,7 @@ class Machines(Component):
                 del self._ranks[name]
 
     def _count(self, machine: str, before: Machine | None, after: Machine | None) -> None:
-        """Tells clusters which of their machines is counted for which row."""
+        """Tells clusters which of their machines counts toward which row."""
         was, now = _held(before), _held(after)
         if was == now:
             return
@@ -266,7 +266,7 @@ class Machines(Component):
                 self._tenants[before.cluster].leave(record.id, now_s)
 
     def vacate(self, now_s: float) -> None:
-        """Tells the provider of machines that are empty before their grace is over."""
+        """Tells the provider about machines that are empty before their grace period ends."""
         for cluster, machines in self._waiting.items():
             for machine in list(machines):
                 if self._tenants[cluster].is_empty(machine):
@@ -276,7 +276,7 @@ class Machines(Component):
     # Decisions.
 
     def listen(self, log: EventLogger) -> None:
-        """Logs events from now on; shortfalls that lasted before are logged in the next cycle."""
+        """Logs events from now on; existing shortfalls are logged in the next cycle."""
         self._log = log
         self._said = {}
 
@@ -318,7 +318,7 @@ class Machines(Component):
     # What goes wrong.
 
     def lose(self, machine: str, error: str, now_s: float, back_s: float | None = None) -> None:
-        """A machine stops and does not come back; its place can be had again after a while."""
+        """Loses a machine for good; after a while its place becomes available again."""
         record = self.provider.get(machine)
         if record is None or record.state in (SPECULATIVE, CREATING, FAILED):
             return
@@ -332,13 +332,13 @@ class Machines(Component):
         self._losses.push(now_s + back_s, 0, ("", machine))
 
     def warn(self, machine: str, now_s: float) -> None:
-        """A machine is going to be taken away: its cluster empties it."""
+        """Drains a machine that will be reclaimed."""
         record = self.provider.get(machine)
         if record is not None and record.state == CONFIGURED:
             self._tenants[record.cluster].empty(machine, now_s)
 
     def _strike_off(self, now_s: float) -> None:
-        """A lost machine is struck off its cluster, or off the provider's list."""
+        """Removes a lost machine from its cluster, or from the provider's list."""
         entry = self._losses.pop()
         assert entry is not None
         lost = entry.payload
@@ -352,11 +352,11 @@ class Machines(Component):
             self.follow(now_s)
 
     def is_struck_off(self, machine: str) -> bool:
-        """Whether a machine was lost, and its cluster does not know yet that it is gone."""
+        """Whether a machine was lost and its cluster does not know it yet."""
         return machine in self._unaware
 
     def restart(self, now_s: float) -> None:
-        """The fleet's controller is lost with all that it knew, and another begins."""
+        """Restarts the fleet controller without its state."""
         self.shard = Shard(SHARD, epoch=self.shard.epoch + 1)
         for one in self._roll_ups.values():
             one.resend()
@@ -364,14 +364,14 @@ class Machines(Component):
 
 
 def _held(machine: Machine | None) -> tuple[str, str] | None:
-    """The cluster and the row that a machine is counted for; None where there is none."""
+    """The cluster and the row that a machine counts toward; None when there is none."""
     if machine is None or machine.state != CONFIGURED or machine.holder is None:
         return None
     return machine.cluster, machine.holder.group
 
 
 def node_of(record: Machine) -> Node:
-    """The node that a machine is in a cluster."""
+    """The node of a machine in its cluster."""
     amounts = dict(record.shape.resources)
     capacity = {
         GPU: float(amounts[GPU]),

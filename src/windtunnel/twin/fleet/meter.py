@@ -1,4 +1,4 @@
-"""Counts machines and what they cost: each from when it is there until it goes or is lost."""
+"""Counts machines and their cost: each from when it exists until it is given back or lost."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,22 +18,22 @@ PAID: Final = (IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING)
 AN_HOUR_S: Final = 3600.0
 NOWHERE: Final = -1
 COUNTED: Final = (CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED)
-"""States that levels show, in this order; then the dollars an hour of those that are there."""
+"""The states that levels show, in this order, followed by the dollars per hour."""
 
 
 MOST_LEVELS: Final = 2_000
-"""Changes that are written down; of twice as many, every second is forgotten."""
+"""The most changes that are kept; at twice as many, every second one is dropped."""
 
 
 class Levels:
-    """Numbers that go together, from when they were so."""
+    """A series of values over time, one row per change."""
 
     def __init__(self) -> None:
         self.rows: list[list[float]] = []
-        """Every change, as when and what."""
+        """Every change: its time, followed by the values."""
 
     def note(self, now_s: float, values: Sequence[float]) -> None:
-        """From now on it is so; what was noted at the same instant never was."""
+        """Records the values from now on, replacing those recorded at the same instant."""
         rows = self.rows
         if rows and rows[-1][0] == now_s:
             rows.pop()
@@ -45,7 +45,7 @@ class Levels:
 
 
 class MachineAccount:
-    """Machines of one kind."""
+    """The account of the machines of one kind."""
 
     def __init__(self) -> None:
         self.here = 0
@@ -73,7 +73,7 @@ class MachineAccount:
         self.most = max(self.most, self.here)
 
     def count(self, was: int, state: int, now_s: float) -> None:
-        """A machine is in another state; other states than those that are counted are none."""
+        """Counts a machine that changes state; states that are not in `COUNTED` are ignored."""
         if was in self._counts:
             self._counts[was] -= 1
         if state in self._counts:
@@ -89,7 +89,7 @@ class MachineAccount:
         return self._cost
 
     def begin(self, now_s: float) -> None:
-        """The run begins: what was counted before is dropped."""
+        """Begins the run: drops the counts so far."""
         self.settle(now_s)
         self._seconds = self._cost = 0.0
         self.most = self.here
@@ -97,7 +97,7 @@ class MachineAccount:
 
 
 class MachineMeter:
-    """Counts machines and dollars, by the kind of machine."""
+    """Counts machines and dollars by kind of machine."""
 
     def __init__(self, kinds: list[str]) -> None:
         self.accounts: Final = {kind: MachineAccount() for kind in kinds}
@@ -107,7 +107,7 @@ class MachineMeter:
             account.begin(now_s)
 
     def move(self, record: Machine, before: Machine | None, now_s: float) -> None:
-        """A machine is in another state."""
+        """Records a machine's change of state."""
         account = self.accounts[record.shape.instance_type]
         was = before is not None and before.state in PAID
         pays = record.state in PAID
@@ -122,7 +122,7 @@ class MachineMeter:
         account.count(before.state if before is not None else NOWHERE, record.state, now_s)
 
     def forget(self, record: Machine, now_s: float) -> None:
-        """A machine is not listed any more."""
+        """Records that a machine is no longer listed."""
         account = self.accounts[record.shape.instance_type]
         if record.state in PAID:
             account.change(-1, record.shape.price_per_hour, now_s)

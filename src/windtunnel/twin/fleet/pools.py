@@ -1,4 +1,4 @@
-"""What the machines of a pool cost, and how many of them a run begins with."""
+"""What the machines of a pool cost, and how many a run begins with."""
 
 import math
 from collections.abc import Sequence
@@ -9,14 +9,16 @@ from windtunnel.twin.settings import PoolSettings
 
 
 def machine_price(pool: FleetPool) -> float | None:
-    """Dollars for an hour of one machine; None where neither the scenario nor the catalog says."""
+    """Dollars per hour of one machine; None when neither the scenario nor the catalog has a
+    price."""
     if pool.price_per_hour is not None:
         return pool.price_per_hour
     return catalog_price(pool.accelerator, pool.accelerators)
 
 
 def initial_machines(fleet: FleetSettings, servers: Sequence[PoolSettings]) -> list[int]:
-    """By pool: as many as it says, or as the first replicas need, the cheapest machines first."""
+    """Initial machines by pool: the configured number, or what the first replicas need, cheapest
+    machines first."""
     counts = [max(one.machines.min, one.machines.initial or 0) for one in fleet.pools]
     open_ended = [one.machines.initial is None for one in fleet.pools]
     order = sorted(

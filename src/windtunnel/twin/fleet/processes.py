@@ -1,9 +1,9 @@
 """Processes that run the shards of a fleet: they die or stall, and others take over.
 
-One process holds the lease of each shard. When it has not reported for as long as the lease lasts,
-another acquires the shard under the next epoch, lists everything from the provider and goes on. A
-process that only stalled wakes up after that and gives the orders that it had in mind: the provider
-must refuse every one of them.
+One process holds the lease of each shard. When it has not reported for the duration of the lease,
+another process acquires the shard under the next epoch, lists everything from the provider and goes
+on. A process that only stalled wakes up after that and gives its pending orders: the provider must
+refuse every one of them.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ STALLS: Final = 0.5
 
 
 class ShardProcesses:
-    """One process for each shard, and the coordinator; a single shard needs none."""
+    """One process per shard, and the coordinator; a single shard needs no coordinator."""
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class ShardProcesses:
         self._stalled: Final[list[tuple[Shard, ShardMember]]] = []
         self._started = 0
         self.shards: Final[list[Shard]] = []
-        """Of every process there ever was."""
+        """The shards of all processes so far."""
         self.on_start: Callable[[Shard], None] = _nothing
         """Called when a process has taken over a shard."""
         self.takeovers = 0
         self.coordinator_restarts = 0
         self.stale_refused = 0
         self.stale_accepted = 0
-        """Orders of processes that had been replaced: what the provider did with them."""
+        """Orders of replaced processes, by whether the provider refused or accepted them."""
         first = [self._new(name, 0.0) for name in names]
         self.driver: Final = FleetDriver(
             unreliable, [one for one in first if one is not None], streams["fleet.soak.fetch"]
@@ -75,14 +75,14 @@ class ShardProcesses:
         return list(self.driver.shards.values())
 
     def age_of_shortfalls(self, shard: Shard, plan: CyclePlan) -> dict[object, int]:
-        """By need that is short: for how many cycles; none is known without a coordinator."""
+        """For how many cycles each need has been short; empty without a coordinator."""
         member = self._members.get(shard.name)
         if member is None or self.coordinator is None:
             return {}
         return {one.need: member.ages.get(one.need, 0) for one in plan.shortfalls}
 
     def _new(self, name: str, now_s: float) -> Shard | None:
-        """The shard as the next process runs it; None while its lease is another's."""
+        """The shard for the next process; None while another process holds its lease."""
         self._started += 1
         if self.coordinator is None:
             shard = Shard(name, self._limits, instruments=self._instruments)
@@ -99,7 +99,7 @@ class ShardProcesses:
         return shard
 
     def report(self, shard: Shard, plan: CyclePlan, now_s: float) -> None:
-        """After a cycle: the process reports to the coordinator, and follows what it says."""
+        """Reports a cycle to the coordinator, and follows its instructions."""
         if self.coordinator is not None:
             member = self._members[shard.name]
             member.note(plan)
@@ -107,7 +107,7 @@ class ShardProcesses:
             member.obey(instructions, self._unreliable.get, now_s)
 
     def fail_some(self, mean: float) -> None:
-        """A Poisson number of processes die or stall; the coordinator is one of them."""
+        """Lets a Poisson number of processes, including the coordinator, die or stall."""
         for _ in range(poisson(mean, self._stream)):
             number = self._stream.integer(0, len(self.names))
             if number == len(self.names):
@@ -116,7 +116,7 @@ class ShardProcesses:
                 self._fail(self.names[number])
 
     def _restart_coordinator(self) -> None:
-        """It is lost with all that it knew but its books."""
+        """Restarts the coordinator with nothing but its books."""
         assert self.coordinator is not None
         stored = msgspec.json.encode(self.coordinator.books)
         self.coordinator = Coordinator(msgspec.json.decode(stored, type=Books), CELL)
@@ -129,7 +129,7 @@ class ShardProcesses:
             self._stalled.append((shard, member))
 
     def take_over(self, now_s: float) -> None:
-        """Processes that stand by start the shards whose leases have run out."""
+        """Starts the shards whose leases have expired on standby processes."""
         for name in self.names:
             if name not in self.driver.shards:
                 shard = self._new(name, now_s)
@@ -144,7 +144,8 @@ class ShardProcesses:
                 self._wake(*stalled, now_s)
 
     def _wake(self, shard: Shard, member: ShardMember, now_s: float) -> None:
-        """A process that was replaced goes on as if nothing had happened, until it is told."""
+        """Lets a replaced process go on as if nothing had happened, until the coordinator stops
+        it."""
         assert self.coordinator is not None
         while shard.fold(self._provider.list_since(shard.name, shard.epoch, shard.cursor), now_s):
             pass
@@ -165,4 +166,4 @@ class ShardProcesses:
 
 
 def _nothing(shard: Shard) -> None:
-    """No roll-ups are sent."""
+    """Sends no roll-ups."""

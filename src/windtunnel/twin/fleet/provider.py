@@ -1,4 +1,4 @@
-"""A provider in virtual time: delays are drawn, places in a quota come and go, nothing is real."""
+"""A provider in virtual time: delays are random, and places in a quota come and go."""
 
 import math
 from collections.abc import Mapping
@@ -34,24 +34,24 @@ from windtunnel.fleet.shape import MachineShape
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, FAILED, SPECULATIVE, STATES
 
 NO_CAPACITY_S: Final = 2.0
-"""How long a provider takes to say that it has no capacity, at most."""
+"""The longest time until a provider reports that it has no capacity."""
 
 
 @dataclass
 class Delays:
-    """How long operations take: the mean of each, and one spread for all."""
+    """How long operations take: the mean of each, and one coefficient of variation for all."""
 
     create_s: float = 60.0
     """A cloud makes a host in about a minute."""
     configure_s: float = 5.0
     drain_s: float = 30.0
-    """Or the grace of the order, where that is shorter."""
+    """The grace period of the order applies where it is shorter."""
     delete_s: float = 10.0
     cv: float = 0.5
     """Coefficient of variation of a lognormal delay; 0 makes it constant."""
 
     def check(self) -> "Delays":
-        """Itself, when every delay makes sense."""
+        """Returns itself if every delay is valid; raises InputError otherwise."""
         for name in ("create_s", "configure_s", "drain_s", "delete_s", "cv"):
             value = getattr(self, name)
             if not 0.0 <= value < math.inf:
@@ -69,7 +69,7 @@ class Delays:
 
 
 class UnderWay:
-    """One operation that has begun."""
+    """An operation in progress."""
 
     __slots__ = ("entry", "error", "machine", "operation", "token")
 
@@ -83,7 +83,7 @@ class UnderWay:
 
 @dataclass
 class CapacityShortage:
-    """Machines that a provider has no capacity for; empty is any instance type, or any zone."""
+    """Machines that a provider has no capacity for; empty matches any instance type or zone."""
 
     instance_type: str = ""
     zone: str = ""
@@ -94,14 +94,14 @@ class CapacityShortage:
 
 
 class SimulatedProvider:
-    """Does what it is told, after a while, and remembers what it did."""
+    """Carries out orders after a delay, and keeps a log of all changes."""
 
     def __init__(
         self, delays: Delays, streams: Streams, by_type: Mapping[str, Delays] | None = None
     ) -> None:
         self._delays: Final = delays.check()
         self._by_type: Final = {name: one.check() for name, one in (by_type or {}).items()}
-        """Of instance types that have delays of their own."""
+        """The delays of instance types that have their own."""
         self._draws: Final[dict[str, Stream]] = {
             operation: streams[f"fleet.provider.{operation}"] for operation in STEPS
         }
@@ -116,23 +116,23 @@ class SimulatedProvider:
         self._under_way: Final[dict[str, UnderWay]] = {}
         self._queue: Final = EventQueue()  # operations that end, and answers that are due at once
         self.configured: Final[list[str]] = []
-        """Machines that are configured, in no order that matters: faults are drawn from it."""
+        """Configured machines, in arbitrary order: faults are drawn from it."""
         self._configured_at: Final[dict[str, int]] = {}
         self.begun: Final[dict[str, int]] = dict.fromkeys(STEPS, 0)
         self.repeated: Final[dict[str, int]] = dict.fromkeys(STEPS, 0)
-        """Orders for what was under way or done already."""
+        """Orders for operations already in progress or done."""
         self.repeats: Final[list[tuple[str, Token]]] = []
-        """Those orders: of which shard, and their tokens."""
+        """The shard and token of each of those orders."""
         self.fenced = 0
         self.shortages: Final[list[CapacityShortage]] = []
-        """Of what no machine can be created now."""
+        """The current shortages: no such machine can be created."""
         self.slowness = 1.0
-        """How many times as long everything takes that begins now; 0: no time at all."""
+        """Factor on the duration of operations that begin now; 0 makes them instantaneous."""
 
     # Machines come and go.
 
     def add(self, machine: Machine) -> None:
-        """A machine, or a place in a quota, is there from now on."""
+        """Adds a machine, or a place in a quota."""
         fault = fault_of(machine)
         if fault:
             raise InputError(fault, where=f"machine {machine.id!r}")
@@ -141,10 +141,10 @@ class SimulatedProvider:
         self._set(machine)
 
     def offer(self, shape: MachineShape, places: int) -> None:
-        """Sets how many machines of a shape could be created now: the quota that is left.
+        """Sets how many more machines of a shape can be created: the remaining quota.
 
-        A new price is a new shape: offer none of the old one, and some of the new. What was created
-        keeps its price.
+        A new price is a new shape: offer none of the old one, and some of the new. Existing
+        machines keep their price.
         """
         if places < 0:
             where = f"shape {shape.instance_type} in {shape.zone}"
@@ -161,27 +161,27 @@ class SimulatedProvider:
             self.open(shape)
 
     def open(self, shape: MachineShape) -> None:
-        """One more place, under a new id."""
+        """Opens one more place, under a new id."""
         kind = self._kinds.setdefault(shape, len(self._kinds) + 1)
         number = self._places.get(kind, 0)
         self._places[kind] = number + 1
         self.add(Machine(f"{shape.instance_type}/{shape.zone}/{kind}/{number}", shape))
 
     def remove(self, machine: str) -> None:
-        """A machine is gone, with all that was under way; only a tombstone tells of it."""
+        """Removes a machine and its operation in progress, leaving only a tombstone."""
         self._uncount(self._machines[machine])
         self._cancel(machine)
         self._changes.remove(machine)
 
     def replace(self, machine: str) -> None:
-        """A machine is gone, and another of its kind can be created."""
+        """Removes a machine, and opens a place for another of its shape."""
         record = self._machines.get(machine)
         if record is not None:
             self.remove(machine)
             self.open(record.shape)
 
     def lose(self, machine: str, error: str, now_s: float) -> None:
-        """A machine fails on its own, and is listed as failed."""
+        """Fails a machine, which is then listed as failed."""
         self._cancel(machine)
         self._set(transition(self._machines[machine], FAILED, now_s, error=error))
 
@@ -209,13 +209,13 @@ class SimulatedProvider:
 
     @property
     def revision(self) -> int:
-        """Of the last change; the cursor of a list that has it."""
+        """The revision of the last change: the cursor of a list that includes it."""
         return self._changes.revision
 
     # The interface.
 
     def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
-        """Takes an order and returns at once."""
+        """Accepts an order and returns at once."""
         name, operation = order.machine, order.operation
         if order.token.epoch < self._epochs.get(shard, 0) or not self._fence.admits(
             shard, name, order.token
@@ -279,29 +279,29 @@ class SimulatedProvider:
         return min(drawn_s, grace_s) if operation == DRAIN and grace_s else drawn_s
 
     def get(self, machine: str) -> Machine | None:
-        """One machine as it is."""
+        """The current record of a machine."""
         return self._machines.get(machine)
 
     def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
-        """What changed after a cursor."""
+        """The changes after a cursor."""
         self._epochs[shard] = max(epoch, self._epochs.get(shard, 0))
         return self._changes.since(cursor, most)
 
     # Time passes.
 
     def emptied(self, machine: str, now_s: float) -> None:
-        """A cluster says that nothing is left on a machine that drains: it need not wait longer."""
+        """Ends a drain early: the cluster reports that the machine is empty."""
         running = self._under_way.get(machine)
         if running is not None and running.operation == DRAIN and running.entry is not None:
             self._queue.cancel(running.entry)
             running.entry = self._queue.push(now_s, 0, running)
 
     def next_s(self) -> float:
-        """When something will be done or answered next."""
+        """When the next operation or answer is due."""
         return self._queue.next_s
 
     def advance(self, now_s: float) -> list[Completion]:
-        """Finishes what is due; gives all answers since the last time."""
+        """Finishes what is due; returns all answers since the last call."""
         answers: list[Completion] = []
         while self._queue.next_s <= now_s:
             entry = self._queue.pop()
@@ -326,7 +326,7 @@ class SimulatedProvider:
         return Completion(name, running.token, host=changed.host)
 
     def records(self) -> list[Machine]:
-        """Every machine, by id."""
+        """All machines, by id."""
         return [self._machines[name] for name in sorted(self._machines)]
 
     def __len__(self) -> int:
@@ -334,9 +334,9 @@ class SimulatedProvider:
 
 
 class ProviderLink:
-    """A provider as its users reach it: while it is out, orders and answers do not get through.
+    """The link to a provider: during an outage, neither orders nor answers get through.
 
-    What had begun goes on meanwhile; answers are heard afterwards.
+    Operations in progress go on; their answers arrive after the outage.
     """
 
     def __init__(self, provider: SimulatedProvider) -> None:
@@ -349,33 +349,33 @@ class ProviderLink:
         return self.out > 0
 
     def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
-        """Takes an order, or seems to."""
+        """Passes on an order; during an outage it is lost."""
         if self.is_out(now_s):
             self.unheard += 1
         else:
             self._provider.begin(shard, order, now_s)
 
     def get(self, machine: str) -> Machine | None:
-        """One machine as it is."""
+        """The current record of a machine."""
         return self._provider.get(machine)
 
     def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
-        """What changed after a cursor; nothing during an outage."""
+        """The changes after a cursor; none during an outage."""
         if self.out:
             return Page([], [], cursor, unreachable=True)
         return self._provider.list_since(shard, epoch, cursor, most)
 
     def next_s(self) -> float:
-        """When something will be done or answered next; answers that were held: at once."""
+        """When the next operation or answer is due; held answers are due at once."""
         return -math.inf if self._held and not self.out else self._provider.next_s()
 
     def advance(self, now_s: float) -> list[Completion]:
-        """Finishes what is due; gives the answers that get through."""
+        """Finishes what is due; returns the answers that get through."""
         answers = self._held + self._finished(now_s)
         out = self.is_out(now_s)
         self._held = answers if out else []
         return [] if out else answers
 
     def _finished(self, now_s: float) -> list[Completion]:
-        """What the provider has to say now, whether or not it is heard."""
+        """The provider's answers, whether or not they get through."""
         return self._provider.advance(now_s)

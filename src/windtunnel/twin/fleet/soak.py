@@ -1,8 +1,8 @@
-"""Half an hour of a whole fleet in virtual time: workloads come and go, machines fail.
+"""Soaks a whole fleet for half an hour of virtual time: workloads come and go, machines fail.
 
-The fleet converges first; that is the ramp. Then the soak begins, and figures are of the soak only.
-Seven kinds of workloads in their proportions ask for machines that were made to measure, with some
-to spare. Units leave and others arrive; a gang leaves as a whole.
+The fleet converges first; that is the ramp. Then the soak begins, and all figures cover the soak
+only. Seven kinds of workloads, in fixed proportions, request machines from a matching inventory
+with some spare machines. Units leave and others arrive; a gang leaves as a whole.
 """
 
 import math
@@ -50,7 +50,7 @@ from windtunnel.twin.fleet.workloads import BATCH_PRIORITY, BenchWorld, batch_bu
 
 
 class SoakProfile(msgspec.Struct, frozen=True):
-    """The size of a fleet, and what it may do at once."""
+    """The size of a fleet, and its execution limits."""
 
     machines: int
     needs: int
@@ -63,30 +63,32 @@ PROFILES: Final = {
     "100k": SoakProfile(100_000, 100_000),
     "500k": SoakProfile(500_000, 50_000),
 }
-"""Fleets by name. Of the machines, about one in seven is to spare; of 500,000, nine in ten are."""
+"""Fleets by name. About one machine in seven is spare; of 500,000, nine in ten are."""
 
 RAMP_CYCLES: Final = 2000
 """A fleet that has not converged after this many cycles never will."""
 CHECK_CYCLES: Final = 20
-"""Cycles between checks of the invariants, which look at every machine."""
+"""Cycles between checks of the invariants, which scan every machine."""
 DAY_S: Final = 86_400.0
 SHORT_CYCLES: Final = 30
-"""With several shards a need counts as short after this many cycles: machines must move first. One
-that still is keeps no fleet from converging; it is a shortfall of the soak."""
+"""With several shards a need counts as short only after this many cycles, since machines must
+move first. Such a lasting shortfall does not keep the fleet from converging; it is reported by
+the soak."""
 MOST_PROCESS_LOSSES: Final = 60.0
 MOST_LOSSES_PER_DAY: Final = 24.0
-"""A machine that lasts an hour. With many more, a fleet is never whole and a soak never begins."""
+"""A machine lasts an hour on average. With many more losses, a fleet never converges and a soak
+never begins."""
 BURST_EVERY_S: Final = 300.0
 BURST_FROM_S: Final = 60.0
 BURST_UNTIL_S: Final = 240.0
-"""Within every five minutes, when urgent needs are asked for: they take machines that batch work
-holds, on racks that are full."""
+"""The part of every five minutes with urgent needs: they take machines from batch work, on full
+racks."""
 CALM_S: Final = 60.0
-"""How long batch work may be short after urgent needs have given its machines back."""
+"""How long batch work may be short after urgent needs have returned its machines."""
 URGENT_CLUSTER: Final = "urgent"
 MOST_URGENT: Final = 0.05
 ABSENT: Final = 0.05
-"""The share of units that are not asked for at the start of a soak, and come when others leave."""
+"""The share of units that are absent at the start of a soak, and arrive when others leave."""
 FAULTS: Final = ProviderFaults(
     losses_per_s=0.01 / DAY_S,
     replaced_after_s=600.0,
@@ -94,29 +96,31 @@ FAULTS: Final = ProviderFaults(
     doubles=0.01,
     lies=0.001,
 )
-"""One machine in a hundred is lost per day; providers forget, repeat and lie a little."""
+"""One machine in a hundred is lost per day; the provider sometimes forgets orders, repeats answers
+and lists false records."""
 
 
 class SoakSettings(msgspec.Struct, frozen=True):
-    """What a soak does."""
+    """The settings of a soak."""
 
     profile: SoakProfile
     soak_s: float = 1800.0
     churn_per_min: float = 0.02
-    """The share of units that leave in a minute; as many arrive."""
+    """The share of units that leave per minute; as many arrive."""
     faults: ProviderFaults = FAULTS
     delays: Delays = msgspec.field(default_factory=Delays)
     gap_cycles: int = 0
-    """After how many cycles the assignment is held against the best there could be; 0 is never."""
+    """How many cycles between comparisons of the assignment with the optimum; 0 means never."""
     seed: int = 1
     shards: int = 1
     process_losses_per_hour: float = 0.0
-    """Of each process that runs a shard, and of the coordinator: half die, half only stall."""
+    """Failures of each shard process and of the coordinator; of the shard processes, half die and
+    half only stall."""
     urgent_share: float = 0.02
-    """Of the machines, how many urgent needs ask for, in bursts."""
+    """The share of machines that urgent needs request, in bursts."""
 
     def check(self) -> "SoakSettings":
-        """Itself, when it makes sense."""
+        """Returns itself if it is valid; raises InputError otherwise."""
         if not 0.0 < self.soak_s < math.inf:
             raise InputError(f"a soak takes {self.soak_s} s", allowed="more than 0")
         if not 0.0 <= self.churn_per_min <= 1.0:
@@ -148,7 +152,7 @@ class SoakSettings(msgspec.Struct, frozen=True):
 
 
 class SoakFigures(msgspec.Struct):
-    """What was seen in a soak."""
+    """The figures of a soak."""
 
     machines: int
     needs: int
@@ -161,62 +165,63 @@ class SoakFigures(msgspec.Struct):
     cycle_s_p50: float
     cycle_s_p99: float
     cycle_s_max: float
-    """Of planning alone."""
+    """Times of planning alone."""
     whole_s_p50: float
     whole_s_p99: float
     whole_s_max: float
-    """Of all that a shard does for a cycle: lists, roll-ups, planning, execution."""
+    """Times of everything that a shard does in a cycle: lists, roll-ups, planning, execution."""
     reconcile_s_p99: float
-    """Of folding what the provider listed before a cycle."""
+    """Time to fold the provider's lists before a cycle."""
     rollup_s_p99: float
     execute_s_p99: float
     actions: int
-    """What ended in the soak, well or not."""
+    """Actions that ended in the soak, successful or not."""
     landed: int
     landing_success: float
     deferred: int
     deferral_reasons: dict[str, int]
-    """What they waited for, in the soak and before it."""
+    """What deferred actions waited for, in the soak and before it."""
     fetch_s_p99: float
-    """Simulated seconds until a cluster had said what a machine needs to join it."""
+    """Simulated seconds until a cluster had answered what a machine needs to join it."""
     urgent_needs: int
-    """Needs of the highest priority that came, over all bursts."""
+    """Needs of the highest priority, over all bursts."""
     urgent_unserved: int
-    """Of these, how many still lacked machines at the end of their burst."""
+    """How many of them still lacked machines at the end of their burst."""
     preempted: int
-    """Machines that were drained for needs of higher priority."""
+    """Machines drained for needs of higher priority."""
     duplicate_actions: int
-    """Orders for what was under way or done already, that no deadline made us ask again."""
+    """Orders for operations in progress or already done that were not repeated because of a
+    deadline."""
     asked_again: int
     shortfalls: int
-    """The most needs that were short of machines in any cycle of the soak; batch work is left out
-    while urgent needs have machines that it had, and for a minute after."""
+    """The most needs short of machines in any cycle of the soak; batch work is excluded while
+    urgent needs hold its machines, and for a minute after."""
     shortfall_need: str
-    """One of them, with the reason; empty where there was none."""
+    """One of them, with the reason; empty when there was none."""
     losses: int
     losses_expected: float
     lost_with_domain: int
-    """Machines that went with a rack or a zone, on top of the losses."""
+    """Machines lost with a rack or a zone, in addition to the losses."""
     empty_domains: list[str]
-    """Racks and zones that should have gone, and of which no machine is, in words."""
+    """Racks and zones that should have failed but have no machines, in words."""
     churned: int
     records_rejected: int
     records_lied: int
     gaps: list[CostGap]
-    """By how much the assignment was dearer than the best there could be, on sampled cycles."""
+    """How much more expensive the assignment was than the optimum, on sampled cycles."""
     invariants_checked: int
     invariants_broken: int
     broken: str
-    """The first that broke, in words."""
+    """The first broken invariant, in words."""
     shards: int
     machines_moved: int
-    """Machines that are with another shard than that of their cell, at the end."""
+    """Machines that are with a shard other than that of their cell at the end."""
     takeovers: int
     """Shards that another process took over."""
     coordinator_restarts: int
     stale_refused: int
     stale_accepted: int
-    """Orders of processes that had been replaced, refused and accepted by the provider."""
+    """Orders of replaced processes, refused and accepted by the provider."""
 
 
 ENDINGS: Final = (SUCCESS, ERROR, TIMEOUT, ROLLED_BACK, LOST, NO_CAPACITY)
@@ -225,7 +230,7 @@ ALL: Final = "whole"
 
 
 class Laps:
-    """What each cycle took, by part and as a whole."""
+    """The duration of each cycle, by part and as a whole."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments: Final = instruments
@@ -233,7 +238,7 @@ class Laps:
         self._seen: Final = {name: Histogram() for name in (*TIMED, ALL)}
 
     def lap(self, *, keep: bool) -> float:
-        """A cycle is over. Gives what its planning took, and keeps everything where it counts."""
+        """Ends a cycle; returns its planning time, and with `keep` records all times."""
         now = {name: self._instruments.times[name].total for name in TIMED}
         now[ALL] = self._instruments.whole_s()
         took = {name: total - self._before[name] for name, total in now.items()}
@@ -251,7 +256,7 @@ class Laps:
 
 
 class SoakDemand:
-    """What clusters ask for: units that are there, and units that may come."""
+    """The demand of clusters: units that are present, and units that may arrive."""
 
     def __init__(self, units: dict[str, list[Need]], streams: Streams) -> None:
         self._stream: Final = streams["fleet.soak.churn"]
@@ -268,12 +273,12 @@ class SoakDemand:
         return len(self._present)
 
     def rest(self, share: float) -> None:
-        """Some units leave and wait to come again."""
+        """Lets a share of the units leave; they may arrive again."""
         for _ in range(round(share * len(self._present))):
             self._leave_any()
 
     def churn(self, mean: float) -> int:
-        """Some leave, and as many that had left arrive."""
+        """Lets some units leave, and as many absent ones arrive."""
         count = min(poisson(mean, self._stream), len(self._present), len(self._absent))
         for _ in range(count):
             number = self._absent.pop(self._stream.integer(0, len(self._absent) - 1))
@@ -282,7 +287,7 @@ class SoakDemand:
         return count
 
     def burst(self, urgent: list[Need]) -> None:
-        """Urgent needs come, or go."""
+        """Sets the urgent needs; an empty list ends a burst."""
         self.urgent = urgent
         self.changed[URGENT_CLUSTER] = None
 
@@ -310,7 +315,7 @@ class SoakDemand:
 
 
 def _groups(units: dict[str, list[Need]]) -> list[list[Need]]:
-    """Units that leave together: gangs, and single ones by themselves."""
+    """Units that leave together: gangs, and single units by themselves."""
     found: list[list[Need]] = []
     for cluster in sorted(units):
         gangs: dict[str, list[Need]] = {}
@@ -326,7 +331,7 @@ def _groups(units: dict[str, list[Need]]) -> list[list[Need]]:
 
 
 class Soak:
-    """One fleet, one soak."""
+    """One soak of one fleet."""
 
     def __init__(self, plan: SoakSettings, clock: Callable[[], float]) -> None:
         self._plan: Final = plan.check()
@@ -365,7 +370,7 @@ class Soak:
         self._soaking = False
         self._cold_s = 0.0
         self._open: Final[dict[str, int]] = {}
-        """By shard: needs that are short, and for which machines may yet come."""
+        """By shard: needs that are short and may still get machines."""
         self._worst = 0
         self._worst_words = ""
         self._churned = 0
@@ -375,7 +380,7 @@ class Soak:
         self._gaps: Final[list[CostGap]] = []
 
     def run(self, progress: Callable[[float], None] = lambda _: None) -> SoakFigures:
-        """Ramps up, soaks, and says what was seen; `progress` hears the share that is done."""
+        """Ramps up, soaks, and returns the figures; `progress` receives the completed share."""
         ramp_s = self._ramp()
         start = self._counts()
         self._expected = self.unreliable.expected
@@ -393,7 +398,7 @@ class Soak:
         return self._figures(ramp_s, loop.now_s - ramp_s, self._driver.cycles - first, start)
 
     def _ramp(self) -> float:
-        """Until everything that is asked for is there."""
+        """Runs until all requested machines are there."""
         for _ in range(RAMP_CYCLES):
             self._loop.run(self._loop.now_s + CYCLE_S)
             if self._has_converged():
@@ -436,7 +441,7 @@ class Soak:
                 del self._demand.changed[cluster]
 
     def _burst(self, now_s: float) -> None:
-        """Urgent needs come and go, some minutes each."""
+        """Starts and ends bursts of urgent needs, a few minutes each."""
         at_s = (now_s - self._began_s) % BURST_EVERY_S
         is_time = bool(self._urgent) and BURST_FROM_S <= at_s < BURST_UNTIL_S
         if is_time == bool(self._demand.urgent):
@@ -450,14 +455,14 @@ class Soak:
         self._demand.burst(self._urgent if is_time else [])
 
     def _takes_from_batch(self, shard: Shard, now_s: float) -> bool:
-        """Whether urgent needs have machines that batch work had, or had them just now."""
+        """Whether urgent needs hold machines of batch work, or did until recently."""
         urgent = shard.planner.inventory.clusters.get(URGENT_CLUSTER)
         if urgent is not None and (self._demand.urgent or urgent.configured):
             self._calm_from_s = now_s + CALM_S
         return urgent is not None and now_s < self._calm_from_s
 
     def _send_all(self, shard: Shard) -> None:
-        """A process that takes a shard over is told of all that its clusters need."""
+        """Resends all needs of a shard's clusters to a process that takes it over."""
         for cluster, name in self._shard_of.items():
             if name == shard.name:
                 self._demand.changed[cluster] = None
@@ -587,7 +592,7 @@ def _is_served(shard: Shard, one: Need) -> bool:
 
 
 def _worlds(profile: SoakProfile, names: list[str], stream: Stream) -> dict[str, BenchWorld]:
-    """Machines and needs by shard; there must be enough of them."""
+    """Machines and needs by shard; raises InputError if there are too few machines."""
     if len(names) > 1:
         made = cells(profile.machines, profile.needs, names, stream)
     else:
@@ -603,7 +608,7 @@ def _worlds(profile: SoakProfile, names: list[str], stream: Stream) -> dict[str,
 
 
 def profile_named(name: str) -> SoakProfile:
-    """A profile by its name."""
+    """A profile by name."""
     found = PROFILES.get(name)
     if found is None:
         raise InputError(
@@ -615,18 +620,18 @@ def profile_named(name: str) -> SoakProfile:
 
 
 class SoakLimits(msgspec.Struct, frozen=True):
-    """What a fleet must keep to."""
+    """The limits that a fleet must meet."""
 
     whole_s_p99: float = 1.0
-    """Of the processor, for lists, roll-ups, planning and execution together.
+    """CPU seconds for lists, roll-ups, planning and execution together.
 
-    Half of what passes between two roll-ups would do; this leaves room.
+    Half of the time between two roll-ups would suffice; this leaves room.
     """
     landing_success: float = 0.99
-    """The least share of actions that must have ended well."""
+    """The least share of actions that must have ended successfully."""
 
     def check(self) -> "SoakLimits":
-        """Itself, when its limits make sense."""
+        """Returns itself if its limits are valid; raises InputError otherwise."""
         if not self.whole_s_p99 > 0.0:
             raise InputError(f"the limit of a cycle is {self.whole_s_p99} s", allowed="above 0")
         if not 0.0 <= self.landing_success <= 1.0:
@@ -635,7 +640,7 @@ class SoakLimits(msgspec.Struct, frozen=True):
 
 
 class SoakCheck(msgspec.Struct, frozen=True):
-    """One limit, and whether it was kept."""
+    """One limit, and whether it was met."""
 
     name: str
     value: float
@@ -643,11 +648,11 @@ class SoakCheck(msgspec.Struct, frozen=True):
     at_most: bool
     passed: bool
     words: str
-    """More about it, where there is something to tell."""
+    """Further details; may be empty."""
 
 
 def judge(seen: SoakFigures, envelope: SoakLimits) -> list[SoakCheck]:
-    """Every limit with its number. What was not seen at all does not pass."""
+    """Every limit with its figure. A figure without any observation does not pass."""
     limits = envelope.check()
     lost = f"{seen.losses} machines lost, {seen.losses_expected:.1f} expected"
     checks = [
@@ -681,5 +686,5 @@ def _at_least(name: str, seen: SoakFigures, limit: float, words: str) -> SoakChe
 
 
 def has_passed(checks: list[SoakCheck]) -> bool:
-    """Whether all limits were kept."""
+    """Whether all limits were met."""
     return all(one.passed for one in checks)

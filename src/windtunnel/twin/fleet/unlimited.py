@@ -1,4 +1,4 @@
-"""Machines without limit: a cluster without a fleet gets every machine that it asks for at once."""
+"""Unlimited machines: a cluster without a fleet gets every machine it requests at once."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,14 +14,14 @@ BYTES: Final = 1e18
 
 
 def unlimited_kind(accelerator: str, largest: float) -> MachineKind:
-    """A machine of 8 accelerators, or of as many as the largest pod asks for."""
+    """A machine with 8 accelerators, or as many as the largest pod requests."""
     count = float(max(ACCELERATORS, int(largest)))
     capacity = {GPU: count, CPU: CORES, MEMORY: BYTES, "pods": PODS}
     return MachineKind(capacity, {ACCELERATOR: accelerator})
 
 
 class UnlimitedMachines:
-    """Gives clusters every machine that they ask for."""
+    """Gives clusters every machine that they request."""
 
     def __init__(
         self, kinds: list[MachineKind], keys: list[str], tenants: Mapping[str, Tenant]

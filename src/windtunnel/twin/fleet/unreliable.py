@@ -1,8 +1,8 @@
-"""What goes wrong with machines and providers, as often as a plan says, drawn from named streams.
+"""Faults of machines and providers, drawn from named streams at configured rates.
 
-Machines are lost as they are in the world: the number of losses in a tick is Poisson with mean
-configured machines x rate x tick. A lost machine is listed as failed, or is not listed any more. A
-rack or a zone goes as a whole. The provider may be slow, unreachable, forgetful, or tell lies.
+Losses follow a Poisson process: the number in a tick has the mean configured machines x rate x
+tick. A lost machine is listed as failed, or no longer listed. A rack or a zone fails as a whole.
+The provider may be slow, unreachable or forgetful, or list false records.
 """
 
 import math
@@ -20,7 +20,7 @@ from windtunnel.fleet.states import CONFIGURED, FAILED, IDLE, SPECULATIVE
 from windtunnel.twin.fleet.provider import CapacityShortage, ProviderLink, SimulatedProvider
 
 AGAIN_S: Final = 10.0
-"""The mean time after which an answer that is given twice comes again."""
+"""The mean delay of an answer's second copy."""
 ERROR: Final = "the provider took it away"
 
 
@@ -33,7 +33,7 @@ class DomainOutage(msgspec.Struct, frozen=True):
 
 
 class SlowPeriod(msgspec.Struct, frozen=True):
-    """For a while, everything that begins takes longer by a factor."""
+    """A period in which operations that begin take longer by a factor."""
 
     from_s: float
     until_s: float
@@ -41,7 +41,7 @@ class SlowPeriod(msgspec.Struct, frozen=True):
 
 
 class FlappingPeriod(msgspec.Struct, frozen=True):
-    """For a while, the provider can be reached in the first part of every period only."""
+    """A period in which the provider is reachable only in the first part of every cycle."""
 
     from_s: float
     until_s: float
@@ -50,7 +50,7 @@ class FlappingPeriod(msgspec.Struct, frozen=True):
 
 
 class ShortagePeriod(msgspec.Struct, frozen=True):
-    """For a while, the provider has no capacity for some machines."""
+    """A period in which the provider has no capacity for some machines."""
 
     from_s: float
     until_s: float
@@ -58,7 +58,7 @@ class ShortagePeriod(msgspec.Struct, frozen=True):
 
 
 class ListCut(msgspec.Struct, frozen=True):
-    """For a while, lists from the start lack the last part of all machines."""
+    """A period in which full lists lack the last part of all machines."""
 
     from_s: float
     until_s: float
@@ -66,12 +66,12 @@ class ListCut(msgspec.Struct, frozen=True):
 
 
 class ProviderFaults(msgspec.Struct, frozen=True):
-    """How often what goes wrong. Nothing does, where nothing is said."""
+    """The rates and times of provider faults. By default there are none."""
 
     losses_per_s: float = 0.0
-    """Of each configured machine; 1.16e-7 is one in a hundred per day."""
+    """Loss rate of each configured machine; 1.16e-7 is one in a hundred per day."""
     vanishing: float = 0.5
-    """The share of lost machines that are not listed any more, instead of listed as failed."""
+    """The share of lost machines that are no longer listed, instead of listed as failed."""
     replaced_after_s: float = math.inf
     """When a failed machine is taken off the list, and another of its kind can be created."""
     domains: tuple[DomainOutage, ...] = ()
@@ -80,14 +80,14 @@ class ProviderFaults(msgspec.Struct, frozen=True):
     shortages: tuple[ShortagePeriod, ...] = ()
     cuts: tuple[ListCut, ...] = ()
     forgets: float = 0.0
-    """The share of orders that are taken, and neither carried out nor answered."""
+    """The share of orders that are accepted, but neither carried out nor answered."""
     doubles: float = 0.0
-    """The share of answers that come a second time, later."""
+    """The share of answers that arrive a second time, later."""
     lies: float = 0.0
-    """The share of listed records that no machine can be in."""
+    """The share of listed records that are false."""
 
     def check(self) -> "ProviderFaults":
-        """Itself, when every number makes sense."""
+        """Returns itself if every number is valid; raises InputError otherwise."""
         for name in ("vanishing", "forgets", "doubles", "lies"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InputError(f"{name} is {getattr(self, name)}", allowed="0 to 1")
@@ -111,7 +111,7 @@ class ProviderFaults(msgspec.Struct, frozen=True):
         return self
 
     def _check_times(self) -> None:
-        """A time that is never reached would silently do nothing."""
+        """Rejects times that are never reached, which would silently have no effect."""
         for loss in self.domains:
             if not 0.0 <= loss.at_s < math.inf:
                 raise InputError(
@@ -130,7 +130,7 @@ class ProviderFaults(msgspec.Struct, frozen=True):
 
 
 def poisson(mean: float, stream: Stream) -> int:
-    """Number of events for an expected number: gaps are drawn until they exceed it."""
+    """A Poisson number with this mean: counts exponential gaps until they exceed it."""
     count, passed = 0, stream.exponential(1.0)
     while passed < mean:
         count += 1
@@ -139,7 +139,7 @@ def poisson(mean: float, stream: Stream) -> int:
 
 
 class UnreliableProvider(ProviderLink):
-    """A provider that does not always do what it should; `tick` lets faults happen."""
+    """A provider with faults; `tick` applies them."""
 
     def __init__(
         self, provider: SimulatedProvider, faults: ProviderFaults, streams: Streams
@@ -155,16 +155,16 @@ class UnreliableProvider(ProviderLink):
         self._broken: Final[list[tuple[float, str]]] = []
         self._epochs: Final[dict[str, int]] = {}  # by shard
         self._known: Final[dict[str, dict[str, None]]] = {}
-        """By shard: machines that were listed as they are to the process that runs it."""
+        """By shard: machines that were truthfully listed to the process that runs it."""
         self._now_s = 0.0
         self.out = int(self.is_out(0.0))
         self.expected = 0.0
-        """How many losses there should have been so far, domains left out."""
+        """The expected number of losses so far, without domains."""
         self.lost = 0
-        """How many there were: listed as failed, or no longer listed."""
+        """The actual number: listed as failed, or no longer listed."""
         self.lost_with_domain = 0
         self.empty_domains: Final[list[str]] = []
-        """Domains that should have gone, and of which no machine is: most likely a slip."""
+        """Domains that should have failed but have no machines: most likely a typo."""
         self.forgotten = 0
         self.doubled = 0
         self.lied = 0
@@ -172,7 +172,7 @@ class UnreliableProvider(ProviderLink):
     # Machines are lost.
 
     def tick(self, now_s: float) -> None:
-        """Lets happen what did since the last tick."""
+        """Applies the faults since the last tick."""
         faults, tick_s = self._faults, now_s - self._now_s
         self._now_s = now_s
         mean = len(self._provider.configured) * faults.losses_per_s * tick_s
@@ -230,7 +230,7 @@ class UnreliableProvider(ProviderLink):
     # The interface, as badly as was planned.
 
     def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
-        """Takes an order, or seems to."""
+        """Passes on an order, or forgets it."""
         forgets = self._faults.forgets
         if forgets and not self.is_out(now_s) and self._forgets.uniform() < forgets:
             self.forgotten += 1
@@ -238,7 +238,7 @@ class UnreliableProvider(ProviderLink):
             super().begin(shard, order, now_s)
 
     def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
-        """What changed after a cursor; nothing while unreachable; some of it false."""
+        """The changes after a cursor; none while unreachable, and some of them false."""
         page = super().list_since(shard, epoch, cursor, most)
         cuts = [one for one in self._faults.cuts if one.from_s <= self._now_s < one.until_s]
         if cuts and cursor == FROM_THE_START:
@@ -254,9 +254,10 @@ class UnreliableProvider(ProviderLink):
         return msgspec.structs.replace(page, records=said)
 
     def _said(self, record: Machine, known: dict[str, None]) -> Machine:
-        """A record, or a lie: without a host, without a price, or in an impossible state.
+        """The record, or a false one: without a host, without a price, or in an impossible state.
 
-        Of machines that it hears of for the first time, a shard would have to believe the last.
+        The last only for machines that the shard already knows: it would have to believe it of
+        others.
         """
         if self._lies.uniform() >= self._faults.lies:
             known[record.id] = None
@@ -271,7 +272,7 @@ class UnreliableProvider(ProviderLink):
         return msgspec.structs.replace(record, shape=unpriced)
 
     def next_s(self) -> float:
-        """When something will be done or answered next."""
+        """When the next operation or answer is due."""
         return min(self._provider.next_s(), self._again.next_s)
 
     def _finished(self, now_s: float) -> list[Completion]:

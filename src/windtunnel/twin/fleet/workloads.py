@@ -1,8 +1,8 @@
-"""Fleets and needs as they are found: seven kinds of workloads, their weights, sizes and machines.
+"""Realistic fleets and needs: seven kinds of workloads, their weights, sizes and machines.
 
-For benchmarks and scale tests. The inventory is made to measure: each machine type gets its share
-of the machines by what the needs will ask of it, so that needs can be satisfied where there are
-machines enough.
+For benchmarks and scale tests. The inventory matches the demand: each machine type gets its share
+of the machines by what the needs will request, so that the needs can be satisfied where there are
+enough machines.
 """
 
 import math
@@ -32,9 +32,9 @@ from windtunnel.fleet.states import CONFIGURED, IDLE, SPECULATIVE
 
 RACKS_PER_ZONE: Final = 10
 CELL: Final = "windtunnel.dev/cell"
-"""The label of machines by which shards divide a fleet."""
+"""The machine label by which shards divide a fleet."""
 SHORT_CELL: Final = 0.97
-"""The share of the machines that it needs that the first cell has."""
+"""The share of its needed machines that the first cell has."""
 ZONES: Final = ("a", "b", "c")
 BATCH: Final = "cpu-batch"
 BATCH_PRIORITY: Final = 100
@@ -56,7 +56,7 @@ TYPES: Final = {
 
 
 class UnitSize(msgspec.Struct, frozen=True):
-    """One unit of a workload: how often, and what it takes."""
+    """One size of a workload's units: its weight, and its resources."""
 
     weight: int
     cores: int
@@ -76,7 +76,7 @@ class Archetype(msgspec.Struct, frozen=True):
     interruption_dollars: float
     reclamation_dollars: float
     gang: tuple[int, int] = (1, 1)
-    """How many units share a rack, at least and at most."""
+    """The fewest and the most units that share a rack."""
     is_spread: bool = False
     """Whether machines are spread evenly over all zones."""
 
@@ -159,11 +159,11 @@ ARCHETYPES: Final = (
 
 
 class BenchWorld(msgspec.Struct):
-    """Machines, and what clusters ask of them, made for each other."""
+    """Machines, and matching needs of clusters."""
 
     machines: list[Machine]
     needs: dict[str, list[Need]]
-    """By cluster, one for each unit; those that are alike merge."""
+    """Needs by cluster, one per unit; equal ones merge."""
     wanted: int
     """How many machines satisfy all of them."""
 
@@ -179,7 +179,8 @@ SPOT_RISK: Final = 0.05
 
 
 def world(machines: int, needs: int, stream: Stream, *, merging: bool = True) -> BenchWorld:
-    """A fleet with these numbers of machines and needs; without `merging`, no two are alike."""
+    """A fleet with these numbers of machines and needs; without `merging`, no two needs are
+    alike."""
     if machines < 1 or needs < 1:
         raise InputError(
             f"a fleet of {machines} machines and {needs} needs is too small to measure",
@@ -191,9 +192,9 @@ def world(machines: int, needs: int, stream: Stream, *, merging: bool = True) ->
 
 
 def cells(machines: int, needs: int, names: list[str], stream: Stream) -> dict[str, BenchWorld]:
-    """A fleet in cells, each with clusters and machines of its own.
+    """A fleet in cells, each with its own clusters and machines.
 
-    The first has too few machines, and the others have them to spare.
+    The first has too few machines, and the others have spare ones.
     """
     asked = {
         name: _draw_needs(max(1, needs // len(names)), stream, f"{name}-c", merging=True)
@@ -266,7 +267,7 @@ def _draw_needs(count: int, stream: Stream, prefix: str, *, merging: bool) -> di
 
 
 def _pick(weights: list[int], stream: Stream) -> int:
-    """A place, as often as its weight says."""
+    """Draws an index by weight."""
     left = stream.uniform() * sum(weights)
     for place, weight in enumerate(weights):
         left -= weight
@@ -306,7 +307,7 @@ def _amounts(kind: str) -> dict[str, int]:
 
 @lru_cache(maxsize=10_000)
 def _cheapest(types: tuple[str, ...], sizes: UnitSizes) -> list[str]:
-    """The machines that units will be put on: each time the cheapest for what is left."""
+    """The machines for the given units: each time the cheapest type for those that remain."""
     left = [size for size, count in sizes for _ in range(count)]
     largest = left[0]
     taken: list[str] = []
@@ -324,7 +325,7 @@ def _cheapest(types: tuple[str, ...], sizes: UnitSizes) -> list[str]:
 
 
 def _without(units: list[Resources], kind: str) -> list[Resources]:
-    """The units that find no room on a machine of a type, the largest first."""
+    """The units that do not fit on a machine of this type, placing the largest first."""
     free, others = _amounts(kind), []
     for unit in units:
         if all(free[name] >= amount for name, amount in unit):
@@ -340,7 +341,7 @@ def _cores(units: list[Resources]) -> int:
 
 
 def _shares(count: int, wanted: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    """So many machines by type and zone, in the proportions in which they are wanted."""
+    """Divides `count` machines by type and zone in proportion to what is wanted."""
     share, owed, given = count / sum(wanted.values()), 0.0, 0
     shares: dict[tuple[str, str], int] = {}
     for pair, number in sorted(wanted.items()):
@@ -371,7 +372,7 @@ def _machines(counts: dict[tuple[str, str], int], prefix: str, cell: str = "") -
 
 
 def _shape(kind: str, zone: str, rack: int, racks: int, cell: str) -> MachineShape:
-    """Racks of reserved machines, racks of machines on demand, and one rack of spot for batch."""
+    """A machine shape: racks are reserved or on demand, and one rack is spot for batch work."""
     price = TYPES[kind][3]
     spot = racks == RACKS_PER_ZONE and rack == racks - 1 and kind.startswith(("c6i", "n2"))
     capacity_type = SPOT if spot else (RESERVED if rack * 3 < racks else ON_DEMAND)
@@ -392,7 +393,7 @@ PLAIN: Final = "plain"
 SPREAD: Final = "spread"
 GANGS: Final = "gangs"
 URGENT: Final = (PLAIN, SPREAD, GANGS)
-"""What urgent needs ask of machines: nothing, to be spread over zones, to share a rack."""
+"""The constraints of urgent needs: none, spread over zones, or on one rack."""
 URGENT_MACHINES: Final = 5
 URGENT_PRIORITY: Final = 1_000_000
 HELD_RACKS: Final = 67  # with three zones about 200 stocks
@@ -426,7 +427,7 @@ def held_world(machines: int, needs: int) -> BenchWorld:
 
 
 def urgent_needs(count: int, kind: str) -> list[Need]:
-    """Needs of other clusters, which must take machines from those that hold them all."""
+    """Needs of other clusters, which must preempt the holders of all machines."""
     wishes = [requirement(INSTANCE_TYPE, "In", [HELD_TYPE])]
     if kind == GANGS:
         wishes.append(requirement(RACK, "Same"))
@@ -442,7 +443,7 @@ def urgent_needs(count: int, kind: str) -> list[Need]:
 def batch_bursts(cluster: str, machines: int) -> list[Need]:
     """Urgent needs for machines of batch work, one for the first rack of each zone.
 
-    Racks are filled one after the other, so that the first is full where there are several.
+    Racks are filled one after the other, so the first one is full where there are several.
     """
     batch = next(one for one in ARCHETYPES if one.name == BATCH)
     size = batch.sizes[2]

@@ -1,8 +1,8 @@
-"""Drives an autoscaler in a run: takes its snapshots, and carries out its orders, late as they are.
+"""Drives an autoscaler in a run: takes its snapshots, and carries out its orders after a delay.
 
-Every interval a snapshot is taken; the loop of the scaler gets it after the scrape delay, and what
-it orders is done after an actuation delay that is drawn. When it looks, what it orders and which
-orders come too late is decided by `scaling.actuation`.
+A snapshot is taken every interval; the scaling loop gets it after the scrape delay, and its orders
+take effect after a random actuation delay. `scaling.actuation` decides when to look, what to order
+and which orders are superseded.
 """
 
 from typing import Any, Final
@@ -26,7 +26,7 @@ TICK: Final = 3
 
 
 class Autoscaling(Component):
-    """Feeds the loop of one autoscaler, and does what it orders."""
+    """Feeds the loop of one autoscaler, and carries out its orders."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Autoscaling(Component):
 
     @property
     def is_blind(self) -> bool:
-        """Whether no snapshot reaches it: a fault keeps metrics from it, or it is stopped."""
+        """Whether no snapshot reaches it: a fault withholds metrics, or it is stopped."""
         return self.dark > 0 or self.loop.is_stopped
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a decision on its way may change a pool: not one that has just changed nothing,
-        as a gang stays at its minimum."""
+        """Whether a decision in transit may change a pool. A decision whose target has just left
+        the pool unchanged does not count: a gang, for example, stays at its minimum."""
         return any(self._futile.get(pool) != target for pool, target in self._asked)
 
     def _decide(self, snapshot: Snapshot, now_s: float) -> None:
@@ -104,7 +104,7 @@ class Autoscaling(Component):
             self._planned.push(now_s + delay_s, APPLY, issued.order)
 
     def _apply(self, order: ScalingOrder, now_s: float) -> None:
-        """Carries an order out, but for pools that a later one was quicker to reach."""
+        """Carries out an order, except for pools that a later order reached first."""
         sizes = {name: pool.target for name, pool in self._pools.items()}
         for outcome in self.loop.arrived(order, sizes):
             self._log(outcome, now_s)
@@ -126,7 +126,7 @@ class Autoscaling(Component):
                 self._futile[pool.name] = decision.target
 
     def _log(self, outcome: OrderOutcome, now_s: float) -> None:
-        """A decision has reached the cluster."""
+        """Logs a decision that has reached the cluster."""
         kind = SUPERSEDED if outcome.superseded else APPLIED
         if self._telemetry.wants(kind):
             decision = outcome.issued.decision
@@ -139,7 +139,7 @@ class Autoscaling(Component):
             self._telemetry.emit(Event(now_s, kind, name, decision.reason, data))
 
     def result(self, now_s: float) -> dict[str, Any]:
-        """What `result.json` says of it, at the end of a run."""
+        """The section of `result.json`, at the end of a run."""
         self._measures.close(now_s)
         return {
             "ticks": self.loop.ticks,
@@ -151,7 +151,8 @@ class Autoscaling(Component):
 
 
 def _decided(kind: str, issued: IssuedDecision, seen_s: float, now_s: float) -> Event:
-    """A decision as an event: the sizes, the numbers, what bound it, and when it was so."""
+    """A decision as an event: the sizes, the numbers, the binding limits, and the snapshot's
+    time."""
     decision = issued.decision
     data: dict[str, Plain] = {"id": issued.id, "seen": seen_s, **decision.as_data()}
     return Event(now_s, kind, f"pool/{decision.variant}", decision.reason, data)

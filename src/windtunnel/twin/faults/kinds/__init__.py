@@ -1,7 +1,7 @@
 """All kinds of faults: every class with a `kind` in a module of this folder.
 
-They are in the order of their words, which does not depend on what else was imported. Adding a
-kind is adding a class here, in a module of its own or beside those of the same subject.
+They are sorted by that word, which does not depend on what else was imported. To add a kind, add a
+class here, in a module of its own or beside related ones.
 """
 
 import pkgutil
@@ -24,7 +24,7 @@ def _kinds() -> dict[str, type[InjectedFault]]:
 
 
 KINDS: Final = _kinds()
-"""By the word that chooses them in a file."""
+"""The classes by the word that selects them in a file."""
 
 if TYPE_CHECKING:
     AnyFault = InjectedFault

@@ -1,4 +1,4 @@
-"""`clock-skew`, `controller-restart`: what goes wrong with controllers."""
+"""`clock-skew`, `controller-restart`: faults of controllers."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -113,6 +113,6 @@ def _missing(controller: str, context: FaultContext, where: Context) -> Iterator
 
 
 def _controllers(context: FaultContext) -> list[str]:
-    """Those that a scenario has."""
+    """The controllers that a scenario has."""
     there = {AUTOSCALER: context.scales, GANGS: context.pods, FLEET: bool(context.machines)}
     return [GATEWAY, *(controller for controller, exists in there.items() if exists)]

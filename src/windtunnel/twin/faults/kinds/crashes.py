@@ -1,4 +1,4 @@
-"""`engine-crash`, `crash-loop`: engines end, once or after every start."""
+"""`engine-crash`, `crash-loop`: engines crash, once or after every start."""
 
 from collections.abc import Iterator
 from typing import Final, Literal
@@ -18,7 +18,7 @@ from windtunnel.twin.servers.replicas import Replica
 
 
 class EngineCrash(ServerFault):
-    """Engines crash, and new servers start in their place."""
+    """Engines crash, and new servers replace them."""
 
     kind: Literal["engine-crash"]
 
@@ -28,13 +28,13 @@ class EngineCrash(ServerFault):
 
 
 class RestartBackoff(Section):
-    """How long an engine that crashed waits before it starts again; twice as long every time."""
+    """How long a crashed engine waits before it restarts; the wait doubles each time."""
 
     first_s: Moment = Field(default=10.0, description="After the first crash, as in Kubernetes.")
     most_s: Moment = Field(default=300.0, description="Longest wait.")
 
     def after(self, crashes: int) -> float:
-        """The wait after a crash, given the number of crashes before it."""
+        """The wait after a crash that follows this many earlier ones."""
         return min(self.first_s * 2.0 ** min(crashes, 60), self.most_s)
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -44,7 +44,7 @@ class RestartBackoff(Section):
 
 
 class CrashLoop(ServerFault, LastingFault):
-    """Engines crash, and again after every start."""
+    """Engines crash, and crash again after every start."""
 
     kind: Literal["crash-loop"]
     for_s: Length = Field(
@@ -91,7 +91,7 @@ class CrashLoop(ServerFault, LastingFault):
 
 
 class CrashingServers:
-    """Servers that crash, and those that start in their place."""
+    """The servers of a crash loop, and their replacements."""
 
     def __init__(self, settings: CrashLoop, world: World, servers: list[Replica]) -> None:
         self._settings: Final = settings
@@ -108,7 +108,7 @@ class CrashingServers:
         """Servers that start from now on do not crash."""
 
     def _crash(self, server: Replica, crashes: int, now_s: float) -> None:
-        """`crashes`: how many there were before it in its place."""
+        """Crashes a server; `crashes` counts the earlier crashes of its predecessors."""
         successor = self._world.lose(server, now_s)
         if successor is not None:
             start_s = now_s + self._settings.backoff.after(crashes)

@@ -1,4 +1,4 @@
-"""`machine-loss`, `rack-loss`, `zone-loss`: machines stop, with the servers on them."""
+"""`machine-loss`, `rack-loss`, `zone-loss`: machines stop, along with their servers."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class DomainLoss(DrawnFault):
-    """Machines that are lost by whole domains: single machines, racks or zones."""
+    """The loss of whole failure domains: single machines, racks or zones."""
 
     for_s: Annotated[Length | None, Added()] = Field(
         default=None,
@@ -38,7 +38,7 @@ class DomainLoss(DrawnFault):
         return self.for_s
 
     def domain(self, machine: "FleetMachine") -> str:
-        """What is lost as a whole, of which a machine is a part."""
+        """The failure domain of a machine, which is lost as a whole."""
         raise NotImplementedError
 
     def prepare(self, world: World, stream: Stream) -> Injection:
@@ -63,11 +63,11 @@ class DomainLoss(DrawnFault):
 
 
 def _over(now_s: float) -> None:
-    """By then the fleet offers machines in the place of those that were lost."""
+    """Does nothing: the fleet already offers machines in place of the lost ones."""
 
 
 class MachineLoss(DomainLoss):
-    """Machines stop, with the servers on them."""
+    """Machines stop, along with their servers."""
 
     kind: Literal["machine-loss"]
     select: MachineSelect = Field(

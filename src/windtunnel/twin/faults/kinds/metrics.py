@@ -1,4 +1,4 @@
-"""`metric-blackout`, `metric-lag`, `partial-scrape`: metrics that readers miss."""
+"""`metric-blackout`, `metric-lag`, `partial-scrape`: missing or late metrics."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ from windtunnel.twin.faults.world import AUTOSCALER, ROUTERS, World
 
 
 class MetricFault(LastingFault):
-    """A fault of metrics, by their readers: routers and the autoscaler."""
+    """A fault of the metrics that routers and the autoscaler read."""
 
     readers: (
         Annotated[list[Literal["routers", "autoscaler"]], Field(min_length=1, max_length=2)] | None
@@ -28,7 +28,7 @@ class MetricFault(LastingFault):
     )
 
     def hit_readers(self, world: World) -> list[str]:
-        """The readers that are named and exist."""
+        """The named readers that exist."""
         return world.readers((ROUTERS, AUTOSCALER) if self.readers is None else self.readers)
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -90,7 +90,7 @@ class PartialScrape(ServerFault, MetricFault):
         return super().is_random if self.share is None else self.every is not None or self.share < 1
 
     def prepare(self, world: World, stream: Stream) -> Injection:
-        """Servers that start meanwhile are scraped."""
+        """Chooses the servers; those that start during the fault are scraped."""
         select, readers = self.select, self.hit_readers(world)
         if self.share is not None:
             ready = len(world.servers(select.pool, ready_only=True))

@@ -1,4 +1,4 @@
-"""`capacity-shortage`, `provider-outage`, `quota-exhaustion`, `spot-reclaim`: of providers."""
+"""`capacity-shortage`, `provider-outage`, `quota-exhaustion`, `spot-reclaim`: provider faults."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ProviderOutage(LastingFault, MachineFault):
-    """The provider does not answer: orders are lost, answers come afterwards."""
+    """The provider does not respond: orders are lost, and responses arrive after the outage."""
 
     kind: Literal["provider-outage"]
 
@@ -38,7 +38,7 @@ class ProviderOutage(LastingFault, MachineFault):
 
 
 class QuotaFault(LastingFault, MachineFault):
-    """Machines that can no longer be had."""
+    """A fault that makes machines unavailable."""
 
     select: QuotaSelect = Field(
         default_factory=QuotaSelect, description="Which machines; default: all."
@@ -69,7 +69,7 @@ class CapacityShortageFault(QuotaFault):
 
 
 class QuotaExhaustion(QuotaFault):
-    """No more machines than now."""
+    """The quota is used up: no machines beyond the current ones."""
 
     kind: Literal["quota-exhaustion"]
 
@@ -84,7 +84,7 @@ class QuotaExhaustion(QuotaFault):
 
 
 class SpotReclaim(DrawnFault):
-    """The provider takes spot machines back after a notice."""
+    """The provider reclaims spot machines after a notice."""
 
     kind: Literal["spot-reclaim"]
     select: MachineSelect = Field(

@@ -14,7 +14,7 @@ from windtunnel.twin.faults.world import SLOWEST, RateLimit, World
 from windtunnel.twin.servers.replicas import Replica
 
 LOOK_S: Final = 1.0
-"""Blocks that leaked since the last look are counted this often, or one by one if they are rare."""
+"""How often leaked blocks are counted, or one by one if they leak more slowly."""
 
 
 class KvLeak(ServerFault, LastingFault):
@@ -36,7 +36,7 @@ class KvLeak(ServerFault, LastingFault):
 
 
 class Leak:
-    """Servers that leak for a while; what has leaked is lost for as long as they run."""
+    """The leak of some servers; leaked blocks stay lost for as long as a server runs."""
 
     def __init__(self, blocks_per_s: float, world: World, servers: list[Replica]) -> None:
         self._blocks_per_s: Final = blocks_per_s
@@ -65,7 +65,7 @@ class Leak:
                 self._look_later(now_s)
 
     def _leak(self, now_s: float) -> None:
-        """Lets blocks leak that should have by now; if none is free, they leak later."""
+        """Leaks the blocks that are due; without enough free blocks, the rest leaks later."""
         due = int(self._blocks_per_s * (now_s - self._begun_s) + 1e-9)
         for place, server in enumerate(self._servers):
             self._leaked[place] += self._world.leak(server, due - self._leaked[place], now_s)
@@ -88,7 +88,7 @@ class RateLimitStorm(ServerFault, LastingFault):
         return super().is_random or self.share < 1
 
     def prepare(self, world: World, stream: Stream) -> Injection:
-        """Servers that start meanwhile do not refuse."""
+        """Chooses the servers; those that start during the fault do not refuse requests."""
         servers = self.select.choose(world, stream)
         limit = RateLimit([int(one.server.index) for one in servers], self.share, stream)
         return lasting(names_of(servers), lambda on, _: world.rate_limits.set(limit, on=on))
@@ -109,7 +109,7 @@ class RouterPartition(ServerFault, LastingFault):
 
 
 class SlowMachine(ServerFault, LastingFault):
-    """Steps of some servers take longer."""
+    """Some servers take longer for their steps."""
 
     kind: Literal["slow-machine"]
     factor: Annotated[float, Number(1, SLOWEST, above=True)] = Field(
