@@ -412,7 +412,7 @@ INVARIANTS = (
     ),
     Invariant(
         "traffic-counted",
-        "every request that was made has arrived",
+        "every generated request has arrived",
         _traffic_is_counted,
         _traffic_is_counted,
     ),
@@ -430,13 +430,13 @@ INVARIANTS = (
     ),
     Invariant(
         "agenda-ordered",
-        "of all servers, the one that acts next is first on the agenda",
+        "the server that acts next is first on the agenda",
         _agenda_is_in_order,
         _changed_servers_are_on_time,
     ),
     Invariant(
         "sessions-conserved",
-        "every session is live or has ended, and in one way",
+        "every session is live or has ended in exactly one way",
         _sessions_are_conserved,
         _sessions_are_conserved,
     ),
@@ -448,7 +448,7 @@ INVARIANTS = (
     ),
     Invariant(
         "in-flight-exact",
-        "of every server it is known how many requests were sent there and have not ended",
+        "the number of requests sent to each server and not ended is known exactly",
         _in_flight_is_exact,
         _in_flight_stays_exact,
     ),
@@ -460,13 +460,13 @@ INVARIANTS = (
     ),
     Invariant(
         "ready-chosen",
-        "those servers are chosen among that are ready; others have no request or finish theirs",
+        "only ready servers are chosen; others have no requests or finish theirs",
         _only_ready_servers_are_chosen,
         _changed_servers_were_chosen,
     ),
     Invariant(
         "model-kept",
-        "a request is only ever at a server of the model that it is for",
+        "a request is only at servers of its own model",
         _requests_keep_to_their_model,
         _changed_servers_keep_to_their_model,
     ),

@@ -1,4 +1,4 @@
-"""Ports inside the twin: moving requests, and backing replicas with pods and machines."""
+"""Ports inside the twin: for moving requests, and for backing replicas with pods and machines."""
 
 from mypy_extensions import mypyc_attr
 
@@ -9,61 +9,63 @@ from windtunnel.workload.request import Request
 
 
 class RequestPort:
-    """What others may do with the requests of a run."""
+    """The operations of other components on the requests of a run."""
 
     def let_in(self, request: Request) -> None:
         raise NotImplementedError
 
     def turn_away(self, request: Request, reason: str) -> None:
-        """Ends a request that waits at the gateway."""
+        """Rejects a request that waits at the gateway."""
         raise NotImplementedError
 
     def stop(self, request: Request, reason: str) -> None:
-        """Ends a request that was let in."""
+        """Ends a request that was admitted."""
         raise NotImplementedError
 
     def opened(self, model: int) -> None:
-        """A server of this model is ready: requests without one are sent."""
+        """Sends waiting requests after a server of this model has become ready."""
         raise NotImplementedError
 
     def lose(self, server: Server, reason: str) -> None:
-        """A server is gone with all that it had: its requests begin anew elsewhere, or end."""
+        """Handles the loss of a server: its requests start over elsewhere, or end."""
         raise NotImplementedError
 
     def shed(self, server: Server) -> None:
-        """Requests end that can never be served by a server any more, where they are."""
+        """Ends the requests of a server that it can no longer serve."""
         raise NotImplementedError
 
     def send_back(self, server: Server, begun: bool) -> None:  # noqa: FBT001 - see below
-        """Requests of a server go back to the router; with `begun` those, too, that it computes."""
+        """Returns the requests of a server to the router; with `begun`, also those that are
+        running."""
         raise NotImplementedError
 
     def gateway_clocks(self) -> list[SkewedClock]:
-        """Those of the gateways of all models."""
+        """The clocks of the gateways of all models."""
         raise NotImplementedError
 
     def wake_gateway(self) -> None:
-        """Its clock has changed."""
+        """Wakes the gateway after its clock has changed."""
         raise NotImplementedError
 
     def stop_gateway(self, on: bool) -> None:  # noqa: FBT001 - see below
-        """The gateway ends with all requests, and refuses others until it is on again."""
+        """Stops the gateway, ending all requests, or restarts it; it rejects requests in
+        between."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReplicaBacking(Component):
-    """Makes replicas come and go where they are pods on machines."""
+    """Adds and removes replicas that are pods on machines."""
 
     def wish(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
-        """Sets the wanted number of replicas of a pool."""
+        """Sets the target number of replicas of a pool."""
         raise NotImplementedError
 
     def buried(self, replica: Replica, now_s: float) -> None:
-        """A replica is gone: what it stood on is free."""
+        """Frees what a replica ran on, after it is gone."""
         raise NotImplementedError
 
     @property
     def under_way(self) -> int:
-        """What may yet come of itself, with nothing else happening."""
+        """The number of changes still to come without any further trigger."""
         raise NotImplementedError

@@ -1,10 +1,9 @@
-"""Progress of a run: what can repeat for ever is counted until a request finishes.
+"""Progress of a run: counts what can repeat endlessly until a request finishes.
 
-A run is a closed loop: an autoscaler takes a server away, its requests begin anew, and that is why
-it adds the server again. Everything that undoes work is counted here by subject, and each
-kind of it has a limit (`progress:` in a scenario). Counts begin anew with every request that
-finishes, however it does, so a run that goes on is never ended. A count costs the same however many
-there are.
+A run is a closed loop: an autoscaler removes a server, its requests start over, and therefore it
+adds the server again. Everything that undoes work is counted here by subject, and each kind has a
+limit (`progress:` in a scenario). Counts restart with every request that finishes, whatever its
+outcome, so a run that makes progress is never ended. A count has constant cost.
 """
 
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from windtunnel.twin.results.recorder import Recorder
 from windtunnel.twin.settings import ProgressSettings
 
 NO_PROGRESS: Final = "no progress"
-"""What ended a run in a livelock."""
+"""The cause of an early end by livelock."""
 
 # What is counted: the setting that limits it, and what it is in a sentence.
 RESTARTS: Final = 0
@@ -35,13 +34,13 @@ SENTENCES: Final = (
 )
 
 FEWEST_TOLD: Final = 10
-"""Counts below that are not told as part of a loop."""
+"""Lower counts are not reported as part of a loop."""
 
 EarlyEnding = Callable[[str, str], None]
 
 
 class LoopCount:
-    """How often one thing has happened to one member since a request finished."""
+    """How often something has happened to one member since a request last finished."""
 
     def __init__(self, kind: int, member: str, now_s: float) -> None:
         self.kind: Final = kind
@@ -56,7 +55,8 @@ class LoopCount:
         return (self.last_s - self.first_s) / max(1, self.times - 1)
 
     def sentence(self, more: int = 0) -> str:
-        """What was repeated, how often and why; `more`: how many others of its kind were, too."""
+        """What was repeated, how often and why; `more` is the number of other members of its
+        kind."""
         member = f"{self.member} (and {more:,} more)" if more else self.member
         every = f"every {format_duration(self.period_s)}"
         why = f" ({self.why})" if self.why else ""
@@ -64,7 +64,7 @@ class LoopCount:
 
 
 class RunProgress:
-    """Counts what may repeat for ever, and ends the run when something did too often."""
+    """Counts what may repeat endlessly, and ends the run when something did too often."""
 
     def __init__(self, recorder: Recorder, limits: ProgressSettings) -> None:
         self._recorder: Final = recorder
@@ -81,10 +81,10 @@ class RunProgress:
         self._moved_s = 0.0  # when a request was last seen to arrive or to finish
         self._moved_events = 0
         self.end_run: EarlyEnding = _nowhere
-        """How a run is ended, by a word and a sentence; its loop sets it."""
+        """Ends the run, given a word and a sentence; set by the run's loop."""
 
     def note(self, kind: int, member: str, why: str, now_s: float) -> None:
-        """Something happened that a run cannot do for ever while requests wait; once an instant."""
+        """Counts an event that cannot repeat endlessly while requests wait; once per instant."""
         ended = self._recorder.ended
         if ended != self._ended:
             self._ended = ended
@@ -104,7 +104,7 @@ class RunProgress:
             self.end_run(NO_PROGRESS, self._sentence(count, now_s))
 
     def look(self, events: int, servers: int, now_s: float) -> None:
-        """Called now and then: ends a run that has events for ever, at one instant or over time."""
+        """Ends a run with endless events, at one instant or over time; called from time to time."""
         recorder = self._recorder
         ended = recorder.ended
         inside = recorder.arrived - ended
@@ -121,19 +121,20 @@ class RunProgress:
             )
 
     def _endless(self, events: int, now_s: float) -> None:
-        """No single counter is at its limit, and yet no request arrives or finishes."""
+        """Ends a run in which no request arrives or finishes, although no counter is at its
+        limit."""
         loops = [f"{events:,} events", *[one.sentence() for one in self._members()]]
         said = self._no_request(now_s, self._moved_s) + "; ".join(loops)
         self.end_run(NO_PROGRESS, f"{said} (progress.events: {self._events})")
 
     def standstill(self, what: str, now_s: float) -> str:
-        """The sentence of a run whose time does not go on, with what was counted in it."""
+        """The message for a run whose time does not advance, with its counts."""
         loops = [one.sentence() for one in self._members()]
         told = f": {'; '.join(loops)}" if loops else ""
         return f"time does not advance beyond {format_duration(now_s)}, after {what}{told}"
 
     def control_only(self, events: int, now_s: float) -> None:
-        """Nothing but the control plane has acted for long, and it is not done."""
+        """Ends a run in which only the control plane has acted for too long."""
         what = f"{events:,} events of the control plane alone, and no server for the requests"
         loops = [what, *[one.sentence() for one in self._members()]]
         self.end_run(NO_PROGRESS, self._no_request(now_s, self._since_s) + "; ".join(loops))
@@ -157,7 +158,7 @@ class RunProgress:
         return f"none of the {inside:,} requests inside finished in {lasted}: "
 
     def _members(self) -> list[LoopCount]:
-        """Of each kind, the member with the highest count."""
+        """For each kind, the member with the highest count."""
         most: dict[int, LoopCount] = {}
         for one in self._counts.values():
             known = most.get(one.kind)
@@ -167,4 +168,4 @@ class RunProgress:
 
 
 def _nowhere(by: str, sentence: str) -> None:
-    """There is no loop yet that could be ended."""
+    """Does nothing: there is no loop yet that could be ended."""

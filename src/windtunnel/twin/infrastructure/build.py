@@ -28,14 +28,14 @@ from windtunnel.twin.servers.replicas import Pool
 from windtunnel.twin.settings import PoolSettings
 
 SERVER: Final = "server"
-"""The role of the pods of a pool that no manifest describes."""
+"""The role of the pods of a pool without a manifest."""
 NO_HURRY_S: Final = 86_400.0
-"""Their grace: as long as a drain takes."""
+"""The grace period of those pods: long enough for any drain."""
 CLUSTER_SEEDS: Final = 1_000_003
 
 
 class Layout(NamedTuple):
-    """What is on a cluster."""
+    """The sets and pool backings of one cluster."""
 
     sets: dict[str, SetSpec]
     backings: list[BackingObject]
@@ -47,7 +47,7 @@ def build_infrastructure(
     lifecycle: Lifecycle,
     streams: Streams,
 ) -> Infrastructure:
-    """Clusters and machines before anything has happened."""
+    """Builds clusters and machines in their initial state."""
     manifests = _manifests(plan)
     layouts = _layouts(plan, manifests)
     views = {name: _view(layout, plan, manifests) for name, layout in layouts.items()}
@@ -100,7 +100,7 @@ def _pods_of(backing: BackingObject, spec: SetSpec) -> PoolPods:
 
 
 def _keys(topologies: list[dict[str, dict[str, str]]]) -> dict[str, list[str]]:
-    """The labels of nodes that name their rack, and those that name something wider: the zone."""
+    """The node labels that name racks, and those that name wider domains: zones."""
     keys: dict[str, list[str]] = {"rack": [], "zone": []}
     for levels in topologies:
         for known in levels.values():
@@ -121,7 +121,7 @@ def _manifests(plan: ScenarioPlan) -> Manifests:
 
 
 def _layouts(plan: ScenarioPlan, manifests: Manifests) -> dict[str, Layout]:
-    """What is where: a set is on the cluster of the pools that it backs."""
+    """The layout of each cluster: a set is on the cluster of the pools that it backs."""
     by_pool = {backing.pool: backing for backing in plan.manifests.backings}
     layouts: dict[str, Layout] = {}
     selectors: dict[str, dict[str, dict[str, str]]] = {}  # by set and role
@@ -151,7 +151,7 @@ def _layouts(plan: ScenarioPlan, manifests: Manifests) -> dict[str, Layout]:
 
 
 def _plain(pool: PoolSettings) -> SetSpec:
-    """A set for a pool that no manifest describes: a pod for each replica."""
+    """A set for a pool without a manifest: one pod per replica."""
     selector = {ACCELERATOR: pool.accelerator} if pool.accelerator else {}
     pod_spec: dict[str, object] = {
         "containers": [{"name": SERVER, "image": "server"}],
@@ -166,7 +166,7 @@ def _plain(pool: PoolSettings) -> SetSpec:
 def _directed(
     named: NamedSet, selectors: dict[str, dict[str, str]], priority_class: str
 ) -> SetSpec:
-    """The set, with pods that go to machines with the accelerators of their pool."""
+    """The set, with node selectors for the accelerators of each pool."""
     spec = named.spec
     cliques = tuple(_with_selector(one, selectors.get(one.name, {})) for one in spec.cliques)
     return msgspec.structs.replace(spec, cliques=cliques, priority_class=priority_class)

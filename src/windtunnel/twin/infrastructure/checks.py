@@ -1,7 +1,7 @@
-"""What must hold of gangs, machines and servers together, by name.
+"""Invariants of gangs, machines and servers together.
 
-Most events of a run change nothing here: a check looks only where something has changed since it
-looked last.
+Most events of a run change nothing here: a check runs only when something has changed since the
+last one.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,11 +19,12 @@ from windtunnel.twin.servers.replicas import GONE
 Check = Callable[[Infrastructure], str | None]
 
 OBJECTS_PER_CHANGE = 32
-"""Pods and machines that one change has looked at."""
+"""A full check waits for one change per this many pods and machines."""
 
 
 def _servers_are_backed(infrastructure: Infrastructure) -> str | None:
-    """Every replica that is not gone is one unit of pods, and is where its pods are."""
+    """Every replica that is not gone is one unit of pods, and its state matches that of its
+    pods."""
     known: dict[int, str] = {}
     for serving_cluster in infrastructure.serving_clusters:
         fault = serving_cluster.units.check()
@@ -33,9 +34,9 @@ def _servers_are_backed(infrastructure: Infrastructure) -> str | None:
     for pool in infrastructure.pools():
         for replica in pool.here:
             if known.pop(int(replica.server.index), None) is None:
-                return f"server {replica.server.index} of {pool.name} stands on no pods"
+                return f"server {replica.server.index} of {pool.name} has no pods"
             if replica.state == GONE:
-                return f"server {replica.server.index} of {pool.name} is gone and still there"
+                return f"server {replica.server.index} of {pool.name} is gone but still listed"
     return f"{known} are pods of servers that are gone" if known else None
 
 
@@ -58,7 +59,7 @@ def _pods_are_on_machines(infrastructure: Infrastructure) -> str | None:
 
 
 def _machines_are_paid(infrastructure: Infrastructure) -> str | None:
-    """Machines that are there, and no others, are paid for."""
+    """Existing machines, and no others, are paid for."""
     machines = infrastructure.machines
     if machines is None:
         return None
@@ -67,18 +68,18 @@ def _machines_are_paid(infrastructure: Infrastructure) -> str | None:
         counts[record.shape.instance_type] += record.state in PAID
     for name, account in machines.meter.accounts.items():
         if account.here != counts[name]:
-            return f"{counts[name]} machines of {name} are there, {account.here} are paid for"
+            return f"{counts[name]} machines of {name} exist, {account.here} are paid for"
     return None
 
 
 def _table() -> Iterator[Invariant[Infrastructure]]:
     yield Invariant(
-        "servers-backed", "every server stands on pods, and is what they are", _servers_are_backed
+        "servers-backed", "every server has pods, and its state matches theirs", _servers_are_backed
     )
     yield Invariant(
         "pods-on-machines", "every pod is on a machine of its cluster", _pods_are_on_machines
     )
-    yield Invariant("machines-paid", "every machine that is there is paid for", _machines_are_paid)
+    yield Invariant("machines-paid", "every existing machine is paid for", _machines_are_paid)
     for one in CLUSTER_INVARIANTS:
         yield Invariant(one.name, one.sentence, _of_clusters(one))
     for two in FLEET_INVARIANTS:
@@ -110,10 +111,10 @@ INFRASTRUCTURE_INVARIANTS = tuple(_table())
 
 
 class InfrastructureChecker:
-    """Checks gangs and machines of a run, where something has changed since all was well.
+    """Checks gangs and machines of a run when something has changed since the last check.
 
-    A look costs as much as there are pods and machines. After a change few are looked at at once;
-    many, once there were more changes.
+    A check costs as much as there are pods and machines. With few of them, every change is checked
+    at once; with many, only after several changes.
     """
 
     def __init__(self, infrastructure: Infrastructure) -> None:
@@ -126,7 +127,7 @@ class InfrastructureChecker:
         return self._checker.checked
 
     def check(self, context: str | Callable[[], str], *, at_once: bool = False) -> None:
-        """After an event; raises InvariantBroken."""
+        """Checks after an event; raises InvariantBroken."""
         here = self._infrastructure
         if here.version < self._next and not at_once:
             return

@@ -1,4 +1,4 @@
-"""One cluster of a run: its gangs, the controller that keeps them, its nodes and its servers."""
+"""One cluster of a run: its gangs and their controller, its nodes and its servers."""
 
 from typing import Final
 
@@ -45,9 +45,10 @@ class ServingCluster:
     # What a pool wants.
 
     def scale(self, backing: PoolBacking, replicas: int, now_s: float) -> int:
-        """Requests a number of replicas of a pool; returns how many it will be.
+        """Requests a number of replicas of a pool; returns how many it will have.
 
-        Between zero and its minimum there is no gang: a pool that asks for that gets the minimum.
+        A gang has no size between zero and its minimum: a request for less than the minimum gets
+        the minimum.
         """
         plan = backing.pods
         if plan.kind == SET:
@@ -77,14 +78,15 @@ class ServingCluster:
         self.cluster.apply([scale(self.cluster.view, kind, name, replicas)], now_s)
 
     def crash(self, server: int, now_s: float) -> None:
-        """The containers of a server's first pod end with an error; that is the end of it."""
+        """Crashes the containers of a server's first started pod, which ends the server."""
         pods = self.units.by_server[server].pods
         started = [name for name in sorted(pods) if pods[name].started]
         for name in started[:1]:
             self.cluster.crash(pods[name], now_s)
 
     def crash_loop(self, server: int, now_s: float) -> str | None:
-        """All pods of the clique of a server's first pod crash, after every start."""
+        """Lets all pods in the clique of a server's first pod crash after every start; returns the
+        clique."""
         pods = self.units.by_server[server].pods
         for name in sorted(pods)[:1]:
             clique = pods[name].clique
@@ -98,7 +100,7 @@ class ServingCluster:
         return self._demand.look(now_s)
 
     def homeless(self) -> list[str]:
-        """The pods that wait for a machine of a kind that there is not, as a note."""
+        """A note about pods that no kind of machine can ever take."""
         pods = [self.cluster.view.pods.get(name) for name in self._demand.demand.homeless]
         waiting = [pod.name for pod in pods if pod is not None and pod.active and not pod.node]
         if not waiting:
@@ -114,7 +116,7 @@ class ServingCluster:
         self._demand.demand.release(machine)
 
     def asked_by(self, row: str) -> dict[str, Plain]:
-        """What a row of machines was requested for."""
+        """The pool, gang and pod that a row of machines was requested for."""
         found = self._demand.demand.row(row)
         if found is None or found.pod is None:
             return {}

@@ -1,4 +1,4 @@
-"""Logs what gangs and machines do, each with its reason."""
+"""Logs the events of gangs and machines, each with its reason."""
 
 from typing import Final
 
@@ -13,11 +13,11 @@ from windtunnel.twin.servers.replicas import GONE, PENDING, Replica
 TERMINATIONS: Final = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
 TAKEN_AWAY: Final = ("fleet.preempt", "fleet.reclaim", "machine.failed")
 MOST_NAMES: Final = 64
-"""Most pods and machines of one replica that are named."""
+"""The most pods and machines that are named per replica."""
 
 
 class InfrastructureLog:
-    """Follows the events of clusters and fleet, from the beginning of the run on."""
+    """Follows the events of clusters and fleet from the start of the run."""
 
     def __init__(
         self, infrastructure: Infrastructure, telemetry: Telemetry, progress: RunProgress
@@ -29,7 +29,7 @@ class InfrastructureLog:
         self._decided = 0  # by clusters, each with its number as its id
 
     def follow(self) -> None:
-        """Logs from now on; what happened before the run is not part of it."""
+        """Logs from now on; events before the run are not part of it."""
         for serving_cluster in self._infrastructure.serving_clusters:
             self._last[serving_cluster.name] = next(
                 reversed(serving_cluster.cluster.view.events), ""
@@ -47,7 +47,7 @@ class InfrastructureLog:
             self._telemetry.emit(Event(now_s, kind, subject, reason, data))
 
     def replica(self, replica: Replica) -> dict[str, Plain]:
-        """What a replica stands on: its unit, and pods and machines while it has them."""
+        """The backing of a replica: its unit, and its pods and machines while it has them."""
         for serving_cluster in self._infrastructure.serving_clusters:
             unit = serving_cluster.units.unit_of(int(replica.server.index))
             if unit is None:
@@ -67,7 +67,7 @@ class InfrastructureLog:
             self._events(serving_cluster, now_s)
 
     def _events(self, serving_cluster: ServingCluster, now_s: float) -> None:
-        """Those that came since the last time, oldest first."""
+        """Logs the events since the last call, oldest first."""
         events, last = serving_cluster.cluster.view.events, self._last.get(serving_cluster.name, "")
         if not events or next(reversed(events)) == last:
             return
@@ -99,5 +99,5 @@ class InfrastructureLog:
 
 
 def _pools(serving_cluster: ServingCluster, event: ObjectEvent) -> list[Plain]:
-    """The pools that an event of a cluster is about, by the pods of what it names."""
+    """The pools that a cluster event is about, by the pods of the object that it names."""
     return list(serving_cluster.units.servers.pools_of(event.kind, event.name))

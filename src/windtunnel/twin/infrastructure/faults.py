@@ -1,4 +1,4 @@
-"""What faults may do to the machines of a run."""
+"""The effects that faults can have on the machines of a run."""
 
 from typing import Final, NamedTuple
 
@@ -12,13 +12,13 @@ EXISTING: Final = (IDLE, CONFIGURING, CONFIGURED, DRAINING)
 
 
 class FleetMachine(NamedTuple):
-    """A machine that exists, and where."""
+    """An existing machine and its location."""
 
     name: str
     pool: str
     zone: str
     rack: int
-    """Counts in its pool."""
+    """The rack number within its pool."""
     spot: bool
 
 
@@ -31,7 +31,7 @@ class MachineFaults:
         self._machines: Final = infrastructure.machines
 
     def existing(self) -> list[FleetMachine]:
-        """Every machine that exists, by its name."""
+        """All existing machines, by name."""
         records = self._machines.provider.records()
         return [self._place(one) for one in records if one.state in EXISTING]
 
@@ -45,22 +45,22 @@ class MachineFaults:
     def lose(
         self, machines: list[str], error: str, now_s: float, back_s: float | None = None
     ) -> None:
-        """They stop, and do not come back; machines that are gone already are left out.
+        """Loses machines for good; machines that are already gone are skipped.
 
-        After `back_s` others can be had in their place; None: after the time of the fleet.
+        Replacements become available after `back_s`; None: after the fleet's `replaced_after`.
         """
         for machine in machines:
             self._machines.lose(machine, error, now_s, back_s)
         self._infrastructure.wake(now_s)
 
     def warn(self, machines: list[str], now_s: float) -> None:
-        """They will be taken away: their clusters drain them."""
+        """Gives notice that machines will be reclaimed: their clusters drain them."""
         for machine in machines:
             self._machines.warn(machine, now_s)
         self._infrastructure.wake(now_s)
 
     def exhaust_quota(self, pool: str | None, zone: str | None, now_s: float) -> list[MachineShape]:
-        """The provider offers no more machines; returns the shapes that it offered."""
+        """Withdraws the provider's offers of further machines; returns their shapes."""
         gone: list[MachineShape] = []
         for machine in self._machines.provider.records():
             own = self._machines.pool_of[machine.shape.instance_type]
@@ -75,7 +75,7 @@ class MachineFaults:
         return gone
 
     def restore_quota(self, shapes: list[MachineShape], now_s: float) -> None:
-        """The provider offers them again."""
+        """Restores the provider's offers of these shapes."""
         for shape in shapes:
             self._machines.provider.open(shape)
         self._infrastructure.wake(now_s)
@@ -83,7 +83,7 @@ class MachineFaults:
     def withhold_capacity(
         self, pool: str | None, zone: str | None, now_s: float, *, on: bool
     ) -> None:
-        """The provider has no capacity for more machines: orders to create one fail."""
+        """Makes orders to create a machine fail for lack of capacity."""
         shortage = CapacityShortage(pool or "", zone or "")
         if on:
             self._machines.provider.shortages.append(shortage)
@@ -92,6 +92,6 @@ class MachineFaults:
         self._infrastructure.wake(now_s)
 
     def cut_off_provider(self, now_s: float, *, on: bool) -> None:
-        """Keeps the provider from answering."""
+        """Makes the provider unreachable."""
         self._machines.link.out += 1 if on else -1
         self._infrastructure.wake(now_s)

@@ -1,7 +1,7 @@
 """The simulated clusters and machines of a run: gangs on clusters, clusters on machines.
 
-Clusters settle before the run, in no time: what fits on the machines of the beginning is ready
-when the run begins.
+Clusters settle before the run, in no time: pods that fit on the initial machines are ready when the
+run begins.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,15 @@ from windtunnel.twin.ports import ReplicaBacking
 from windtunnel.twin.servers.replicas import Pool, Replica
 
 MOST_ROUNDS: Final = 10_000
-"""Of one instant: more is controllers that never have enough."""
+"""The most rounds at one instant: more means that controllers never settle."""
 QUIET_CYCLES: Final = 3
 MOST_CYCLES: Final = 10_000
-"""Of the fleet before the run: a fleet that has not settled by then begins in the middle of it."""
+"""The most fleet cycles before the run: a fleet that has not settled by then starts the run
+unsettled."""
 
 
 class Infrastructure(ReplicaBacking):
-    """Clusters and the machines under them."""
+    """Clusters and their machines."""
 
     def __init__(
         self,
@@ -41,11 +42,11 @@ class Infrastructure(ReplicaBacking):
         self._gone: Final[list[int]] = []  # servers that ended since the last look
         self.terminations = 0
         self.notes: Final[list[str]] = []
-        """What of the manifests may surprise."""
+        """Possibly surprising facts about the manifests."""
         self.version = 0
-        """Changes whenever something here may have."""
+        """Incremented whenever something here may have changed."""
         self.on_round: Callable[[float], None] = _nothing
-        """Called after every round: what is to be told of it."""
+        """Called after every round, to log its events."""
 
     # Before the run.
 
@@ -69,14 +70,14 @@ class Infrastructure(ReplicaBacking):
         self._replan(0.0)
 
     def _set_pace(self, pace: float) -> None:
-        """How many times as long everything takes that pods and machines do."""
+        """Sets the factor on the duration of everything that pods and machines do."""
         for serving_cluster in self.serving_clusters:
             serving_cluster.cluster.dice.pace = pace
         if self.machines is not None:
             self.machines.set_pace(pace)
 
     def _settle_machines(self, machines: Machines) -> None:
-        """Cycles of the fleet at the beginning, until some of them change nothing."""
+        """Runs fleet cycles before the run until several in a row change nothing."""
         quiet = 0
         for _ in range(MOST_CYCLES):
             machines.driver.cycle(0.0)
@@ -124,19 +125,19 @@ class Infrastructure(ReplicaBacking):
         self.wake(now_s)
 
     def clocks(self, *, of_machines: bool) -> list[SkewedClock]:
-        """Those of the fleet's controller, or of the controllers of gangs."""
+        """The clocks of the fleet controller, or those of the gang controllers."""
         if of_machines:
             return [] if self.machines is None else [self.machines.driver.clock]
         return [one.driver.clock for one in self.serving_clusters]
 
     def wake(self, now_s: float) -> None:
-        """Something changed from outside: it is looked at in this same instant."""
+        """Schedules a pass at this instant, after a change from outside."""
         self._stirred = True
         self._plan(now_s)
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing has changed that was not looked at."""
+        """Whether all changes have been processed."""
         return not self._gone and not self._stirred
 
     def pools(self) -> list[Pool]:
@@ -151,7 +152,8 @@ class Infrastructure(ReplicaBacking):
         self._replan(now_s)
 
     def _settle(self, now_s: float) -> bool:
-        """Everything that is due, until all controllers have enough; whether pods moved."""
+        """Does everything that is due until all controllers have settled; returns whether pods
+        moved."""
         self.version += 1
         self._stirred = False
         any_moved = False

@@ -1,4 +1,4 @@
-"""Counts the pods of a cluster by how far they have come, at the cost of what changed."""
+"""Counts the pods of a cluster by stage, at a cost proportional to the changes."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ STEPS: Final = ("waiting", "starting", "ready", "ending")
 
 
 class PodCounts:
-    """Pods by step, and gangs of which some pod waits."""
+    """Pods by stage, and the gangs with waiting pods."""
 
     def __init__(self, view: View) -> None:
         self._view: Final = view
@@ -29,7 +29,7 @@ class PodCounts:
         return len(self._short)
 
     def look(self, now_s: float) -> None:
-        """Follows what changed, and writes down how many there are."""
+        """Processes the changes, and records the new counts."""
         changed = self._changes.pods
         if not changed:
             self._changes.clear()

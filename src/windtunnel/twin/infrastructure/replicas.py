@@ -1,4 +1,4 @@
-"""Carries out for the replicas of a run what `gangs.servers` decides about their pods."""
+"""Carries out the decisions of `gangs.servers` about pods for the replicas of a run."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -32,11 +32,11 @@ class PoolBacking:
         self.pods: Final = pods
         self.pool: Final = pool
         self.reason = "the run begins"
-        """Why its size was last changed."""
+        """The reason of the last change of its size."""
 
 
 class BackedReplicas:
-    """The units of one cluster, each with its replica."""
+    """The pod units of one cluster, each with its replica."""
 
     def __init__(
         self, cluster: SimCluster, backings: list[PoolBacking], lifecycle: Lifecycle
@@ -52,11 +52,11 @@ class BackedReplicas:
         cluster.holds = self._serves
 
     def next_s(self) -> float:
-        """When the grace period of a unit that drains is over."""
+        """When the next grace period of a draining unit ends."""
         return self._deadlines.next_s
 
     def look(self, now_s: float) -> bool:
-        """Follows what changed of pods and machines; whether there was anything."""
+        """Follows changes of pods and machines; returns whether there were any."""
         touched = self.servers.changed()
         if touched is None:
             return False
@@ -66,7 +66,7 @@ class BackedReplicas:
         return True
 
     def _serves(self, pod: Pod) -> bool:
-        """Whether a server has to be done before a pod may end."""
+        """Whether a pod must wait for its server before it may end."""
         unit = self.servers.unit_of(pod.name)
         return unit is not None and self._state(unit) in (READY, DRAINING)
 
@@ -75,7 +75,7 @@ class BackedReplicas:
         return NO_SERVER if replica is None else int(replica.state)
 
     def _follow(self, unit: PodUnit, now_s: float) -> None:
-        """Brings a replica to where its pods are."""
+        """Brings a replica to the state of its pods."""
         move = unit.next_move(self._state(unit))
         while move is not None:
             self._carry_out(unit, move, now_s)
@@ -113,7 +113,7 @@ class BackedReplicas:
             self._lifecycle.ready(replica, now_s)
 
     def _doomed(self, units: Iterable[PodUnit]) -> list[Replica]:
-        """Servers that end now, with all that is on them."""
+        """The ready servers that end now, with all their requests."""
         return [
             self.replicas[unit.key]
             for unit in units
@@ -121,13 +121,13 @@ class BackedReplicas:
         ]
 
     def buried(self, server: int, now_s: float) -> None:
-        """A server has nothing left to do and is gone."""
+        """Follows up on a server that is gone."""
         unit = self.by_server.get(server)
         if unit is not None:
             self._follow(unit, now_s)
 
     def overdue(self, now_s: float) -> None:
-        """Kills servers whose grace is over."""
+        """Kills servers whose grace period is over."""
         while self._deadlines.next_s <= now_s:
             entry = self._deadlines.pop()
             assert entry is not None
@@ -138,11 +138,11 @@ class BackedReplicas:
             self._follow(unit, now_s)
 
     def unit_of(self, server: int) -> PodUnit | None:
-        """The pods of a server; while one is asked for, those that it will have."""
+        """The pods of a server; while a server is being requested, the pods that it will have."""
         return self.by_server.get(server, self._asking)
 
     def check(self) -> str | None:
-        """What is wrong with the books, as a sentence."""
+        """Describes an inconsistency; None when there is none."""
         for key, replica in self.replicas.items():
             unit = self.servers.units.get(key)
             if unit is None:

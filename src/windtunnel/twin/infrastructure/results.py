@@ -1,4 +1,4 @@
-"""What `result.json` says of gangs and machines."""
+"""The gangs and machines in `result.json`."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def gangs_of(footing: ReplicaBacking | None) -> dict[str, Any] | None:
 
 
 def fleet_of(footing: ReplicaBacking | None, now_s: float) -> dict[str, Any] | None:
-    """Machines by kind, what they cost, and what was decided; None where they are without end."""
+    """Machines by kind, their cost and the fleet's decisions; None without a fleet."""
     if not isinstance(footing, Infrastructure) or footing.machines is None:
         return None
     machines = footing.machines

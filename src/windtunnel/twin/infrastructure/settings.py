@@ -1,4 +1,4 @@
-"""Settings of `gangs:`: manifests, priorities, and how long pods take; what manifests say."""
+"""The settings of `gangs:`, manifests, priorities and pod durations; and the parsed manifests."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from windtunnel.settings.section import Section
 from windtunnel.twin.kubernetes.times import PodTimes
 
 MAIN = "main"
-"""The cluster of pools that name none."""
+"""The cluster of pools that do not name one."""
 MOST_FILES = 100
 HIGHEST_PRIORITY = 1_000_000
 
@@ -37,7 +37,7 @@ class GangsSettings(Section):
 
 
 QUICK = PodTimes(image_pull=0.0, startup=0.0, readiness=0.0, ending=0.0)
-"""Pod times without `gangs`: a server takes the time of `serving.startup`, and no other."""
+"""Pod durations without `gangs`: a server takes the time of `serving.startup` and no other."""
 
 
 class BackingObject(msgspec.Struct, frozen=True):
@@ -48,13 +48,13 @@ class BackingObject(msgspec.Struct, frozen=True):
     kind: str
     """PodClique, PodCliqueScalingGroup or PodCliqueSet."""
     name: str
-    """The role of a clique, the short name of a group; of a set its own name."""
+    """The role of a clique, the short name of a group, or a set's own name."""
 
 
 class GangManifests(msgspec.Struct, frozen=True):
-    """What the files of `gangs.manifests` say."""
+    """The content of the `gangs.manifests` files."""
 
     files: tuple[tuple[str, str], ...] = ()
-    """Where each is, and its text."""
+    """The path and text of each file."""
     backings: tuple[BackingObject, ...] = ()
-    """By pool; one that is not here is a pod per replica."""
+    """The backing objects; a pool without one has a pod per replica."""

@@ -3,8 +3,8 @@
 Its store is a `View`, which readers without a delay use directly. A `Watch` fills another one some
 time later, as the list-watches of a real controller do.
 
-A command that no longer fits what is there is refused: one whose uid is another object's, one that
-creates what exists, one whose owner is gone. An owner that is deleted takes with it what it owns.
+A command that no longer fits the stored objects is refused: one with another object's uid, one that
+creates an existing object, one whose owner is gone. Deleting an owner deletes what it owns.
 """
 
 from collections import deque
@@ -47,11 +47,11 @@ from windtunnel.gangs.view import View
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX: Final = len(_LETTERS) ** 5
 _STRIDE: Final = 7_654_321
-"""Shares no factor with `_SUFFIX`: neighbours get names that a person can tell apart."""
+"""Shares no factor with `_SUFFIX`, so that consecutive objects get clearly different names."""
 
 
 class ApiServer:
-    """The objects of one cluster, and the only place that changes them."""
+    """The objects of one cluster, and the only place where they change."""
 
     def __init__(self, view: View | None = None) -> None:
         self.view: Final = View() if view is None else view
@@ -61,7 +61,7 @@ class ApiServer:
     # What people and the cluster do.
 
     def add_set(self, name: str, spec: SetSpec, now_s: float) -> PodCliqueSet:
-        """A set that a person applied for the first time."""
+        """Adds a set that a user applied for the first time."""
         added = PodCliqueSet(name, spec)
         self._store(added, now_s)
         return added
@@ -70,7 +70,7 @@ class ApiServer:
         self._store(node, now_s)
 
     def change_spec(self, name: str, spec: SetSpec) -> bool:
-        """A set gets another spec; what may change is for `gangs.api` to say."""
+        """Replaces the spec of a set; `gangs.api` decides which changes are allowed."""
         changed = self.view.sets.get(name)
         if changed is None:
             return False
@@ -81,7 +81,7 @@ class ApiServer:
         return True
 
     def delete_pod(self, pod: Pod, now_s: float) -> None:
-        """The pod is to go: at once when it is on no node, else when its kubelet has ended it."""
+        """Deletes a pod: at once when it is on no node, otherwise when its kubelet has ended it."""
         if pod.terminating:
             return
         pod.deleted_s = now_s
@@ -91,11 +91,12 @@ class ApiServer:
             self.remove_pod(pod)
 
     def remove_pod(self, pod: Pod) -> None:
-        """The pod has ended, and its node knows."""
+        """Removes a pod that has ended on its node."""
         self.view.remove(pod)
 
     def read_statuses_back(self) -> None:
-        """Every status is what the JSON that it is stored as says: all that a controller has."""
+        """Round-trips every status through its stored JSON, which is all that a new controller
+        has."""
         for owner in self.view.sets.values():
             owner.status = read_back(owner.status)
         for group in self.view.groups.values():
@@ -104,7 +105,7 @@ class ApiServer:
             clique.status = read_back(clique.status)
 
     def wrote(self, thing: Thing) -> None:
-        """Notes that an object was changed in place."""
+        """Publishes a change made to an object in place."""
         self._writes += 1
         thing.version = str(self._writes)
         self.view.changed(thing)
@@ -120,7 +121,7 @@ class ApiServer:
     # Carrying out what controllers want.
 
     def apply(self, command: Command, now_s: float) -> bool:
-        """Carries out one command, or refuses one that no longer fits what is there."""
+        """Carries out a command, or refuses it when it no longer fits the stored objects."""
         if isinstance(command, CreatePod):
             return self._create_pod(command, now_s)
         if isinstance(command, Create):
@@ -208,7 +209,7 @@ class ApiServer:
     # Deletion.
 
     def delete(self, thing: Thing, now_s: float) -> None:
-        """Deletes an object and what it owns, which goes first."""
+        """Deletes an object, after the objects that it owns."""
         if isinstance(thing, Pod):
             self.delete_pod(thing, now_s)
         elif not thing.terminating:
@@ -219,7 +220,7 @@ class ApiServer:
 
 
 class Watch:
-    """Fills a read cache with what the API server has, each change after a delay."""
+    """Fills a read cache from the API server, each change after a delay."""
 
     def __init__(self, server: ApiServer, cache: View, delay_s: float) -> None:
         self._server: Final = server
@@ -235,7 +236,7 @@ class Watch:
         return self._due[0][0] if self._due else INFINITY
 
     def advance(self, now_s: float) -> None:
-        """Takes note of what changed, and shows what is due."""
+        """Records what changed, and shows what is due."""
         self._show(now_s, self._delay_s)
 
     def _show(self, now_s: float, delay_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Builds a simulated cluster from its file, with the sets of manifests in it, and runs it."""
+"""Builds a simulated cluster from its file, with the sets of its manifests, and runs it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -28,14 +28,14 @@ PLAIN_LEVELS = {
     "rack": "topology.kubernetes.io/rack",
     "host": HOSTNAME,
 }
-"""What a topology has that neither the manifests nor the cluster's file describe."""
+"""The levels of a topology that neither the manifests nor the cluster's file describe."""
 
 LONGEST_S: Final = 7 * 86_400.0
-"""A run without an end stops here, such as one whose containers crash for ever."""
+"""The longest run without a given end, for example one whose containers keep crashing."""
 
 
 def build(spec: SimClusterSettings, manifests: Manifests, *, seed: int = 0) -> SimCluster:
-    """The cluster with all sets applied, at time 0."""
+    """Builds the cluster with all sets applied, at time 0."""
     server = ApiServer()
     view = server.view
     add_levels(view, spec.topologies, manifests)
@@ -53,7 +53,7 @@ def build(spec: SimClusterSettings, manifests: Manifests, *, seed: int = 0) -> S
 
 
 def _check(named: NamedSet, levels: dict[str, dict[str, str]]) -> None:
-    """What a scheduler would only find when the pods are there."""
+    """Reports faults that a scheduler would find only once the pods exist."""
     try:
         spread_of(named.spec.annotations, "", levels)
         reuses(named.spec.annotations)
@@ -67,7 +67,8 @@ def _check(named: NamedSet, levels: dict[str, dict[str, str]]) -> None:
 def add_levels(
     view: View, topologies: Mapping[str, Mapping[str, str]], manifests: Manifests
 ) -> None:
-    """The levels of every topology: those that are described, and plain ones for the others."""
+    """Adds the levels of every topology: those that are described, and plain ones for the
+    others."""
     view.levels.update({name: dict(levels) for name, levels in topologies.items()})
     view.levels.update(manifests.levels)
     for named in manifests.sets:
@@ -95,7 +96,7 @@ def _no_level(owner: str, topology: str, domain: str, levels: dict[str, str]) ->
 
 
 def machines(nodes: NodeGroup, levels: dict[str, dict[str, str]]) -> list[Node]:
-    """The machines of one row, with the labels of the domains that they fill."""
+    """The machines of one group, with the labels of their domains."""
     made = []
     keys = {domain: keys_of(domain, levels) for domain in nodes.per}
     for number in range(nodes.count):
@@ -109,7 +110,7 @@ def machines(nodes: NodeGroup, levels: dict[str, dict[str, str]]) -> list[Node]:
 
 
 def _broader(per: dict[str, int], levels: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Where no topology is given: racks without a block are all in one."""
+    """Labels of the broader levels in a plain topology: racks without a block are all in one."""
     if PLAIN_LEVELS not in levels.values() or not any(domain in PLAIN_LEVELS for domain in per):
         return {}
     narrowest = max(list(PLAIN_LEVELS).index(domain) for domain in per if domain in PLAIN_LEVELS)
@@ -117,13 +118,13 @@ def _broader(per: dict[str, int], levels: dict[str, dict[str, str]]) -> dict[str
 
 
 def keys_of(domain: str, levels: dict[str, dict[str, str]]) -> list[str]:
-    """The labels that a domain has in any topology; by itself it is its own label."""
+    """The labels of a domain in all topologies; without a topology, the domain itself."""
     found = [known[domain] for known in levels.values() if domain in known]
     return list(dict.fromkeys(found)) or [domain]
 
 
 def happen(cluster: SimCluster, happening: Happening, now_s: float) -> None:
-    """Does to the cluster what its file says happens now."""
+    """Applies a scheduled event of the cluster's file."""
     for deed in NODE_DEEDS:
         node = getattr(happening, deed)
         if node is not None:
@@ -154,7 +155,7 @@ def _clique(view: View, name: str) -> str:
 
 
 def _scaled(view: View, name: str) -> tuple[str, int]:
-    """The kind of what is scaled, and the pods of one replica of it."""
+    """The kind of the scaled object, and the pods of one of its replicas."""
     if name in view.sets:
         return SET, pods_of(view.sets[name].spec)
     if name in view.groups:
@@ -176,10 +177,10 @@ def play(
     seed: int = 0,
     check: bool = False,
 ) -> tuple[SimCluster, Loop]:
-    """The cluster as it is at a time, and the loop that brought it there.
+    """Runs a cluster to a given time; returns it with its loop.
 
-    By default that is when all is quiet, when something was recycled too often to ever be ready, or
-    after a week.
+    By default it runs until nothing is left to happen, until something was recycled too often to
+    ever be ready, or for a week.
     """
     cluster = build(spec, manifests, seed=seed)
     loop = Loop(Driver(cluster, Controller, check=check))

@@ -1,4 +1,4 @@
-"""What must always hold of a cluster: no overfull node, no half gang, nothing miscounted."""
+"""The invariants of a cluster: no overfull node, no partial gang, no wrong count."""
 
 from windtunnel.core.invariants import Invariant
 from windtunnel.gangs.placement.space import PARTS
@@ -26,7 +26,7 @@ def _half_admitted(cluster: SimCluster) -> str | None:
 
 
 def _miscounted(cluster: SimCluster) -> str | None:
-    """The room that the scheduler counts on is what pods leave free."""
+    """The free capacity that the scheduler counts on is what pods leave free."""
     space, taken = cluster.scheduler.space, dict[str, list[int]]()
     for pod in cluster.view.pods.values():
         if pod.node:
@@ -43,7 +43,7 @@ def _miscounted(cluster: SimCluster) -> str | None:
 
 
 def _apart(cluster: SimCluster) -> str | None:
-    """The pods that terms are about, counted anew; and no two that keep away are together."""
+    """Affinity terms count their pods correctly, and pods that must be apart are."""
     for term, kept in cluster.scheduler.terms.items():
         counts: dict[str, int] = {}
         for pod in cluster.view.pods.values():
@@ -72,9 +72,9 @@ def _usable(cluster: SimCluster) -> str | None:
 
 
 CLUSTER_INVARIANTS = (
-    Invariant("gangs.overfull", "pods of a node ask for no more than it has", _overfull),
-    Invariant("gangs.whole", "a gang gets its minimum all together or not at all", _half_admitted),
-    Invariant("gangs.room", "the scheduler knows what is free", _miscounted),
-    Invariant("gangs.apart", "pods that keep away from others do", _apart),
+    Invariant("gangs.overfull", "pods of a node request no more than its capacity", _overfull),
+    Invariant("gangs.whole", "a gang gets its minimum as a whole or not at all", _half_admitted),
+    Invariant("gangs.room", "the scheduler knows the free capacity", _miscounted),
+    Invariant("gangs.apart", "pods with anti-affinity are apart", _apart),
     Invariant("gangs.usable", "the scheduler knows which nodes take pods", _usable),
 )

@@ -1,8 +1,8 @@
-"""A cluster in virtual time: it moves pods from node to readiness to their end.
+"""A cluster in virtual time: it takes pods from scheduling to readiness to their end.
 
-Its driver asks `next_s`, calls `advance(now_s)` then, and `apply(commands, now_s)` whenever
-a controller wants something. Every pod has at most one next event, and an hour in which nothing
-happens costs nothing.
+Its driver asks for `next_s`, calls `advance(now_s)` at that time, and `apply(commands, now_s)`
+whenever a controller issues commands. Every pod has at most one next event, and an hour in which
+nothing happens costs nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,12 +37,12 @@ EVICTED: Final = "evicted"
 
 BACKOFF_S: Final = 10.0
 LONGEST_BACKOFF_S: Final = 300.0
-"""Between restarts of containers that crash: doubled each time, as the kubelet does."""
+"""Wait between restarts of crashing containers: it doubles each time, as in the kubelet."""
 NOT_SAID: Final = -1.0
 
 
 class _Life:
-    """What the cluster knows of a pod that is on a node."""
+    """The cluster's state of a pod that is on a node."""
 
     __slots__ = ("crashes", "ending", "entry", "overdue", "running", "steps", "stuck", "unready")
 
@@ -61,7 +61,7 @@ class _Life:
 
 
 class _Due:
-    """Something that happens to a pod or a node, or a pass of the scheduler."""
+    """An event of a pod or a node, or a pass of the scheduler."""
 
     __slots__ = ("kind", "name", "stay_s", "uid")
 
@@ -91,7 +91,8 @@ class SimCluster(Component):
         force_after_s = self.times.force_after_s
         self._force_after_s: Final = INFINITY if force_after_s is None else force_after_s
         self._serves: Final = serves
-        """Its pods serve the requests of a run: none is ready before it has loaded."""
+        """Whether its pods serve the requests of a run, so that none is ready before it has
+        loaded."""
         self.dice: Final = ClusterDice(self.times.delays(load), Streams(seed))
         self._queue: Final = EventQueue()
         self._lives: Final[dict[str, _Life]] = {}
@@ -99,13 +100,12 @@ class SimCluster(Component):
         self._images: Final[dict[str, dict[str, None]]] = {}  # by node: what was pulled
         self._ready_count: Final[dict[str, int]] = {}  # by uid of the clique: its ready pods
         self._start_after: Final[dict[str, dict[int, list[str]]]] = {}
-        """By clique, and by how many of its pods have to be ready: pods that start after that."""
+        """By clique, and by how many of its pods must be ready: pods that start after that."""
         self._crashing: Final[dict[str, None]] = {}  # cliques whose containers crash
         self._pass_due = False
         self._changes: Final = server.view.watch()
         self.holds: Callable[[Pod], bool] = _never
-        """Whether a pod that is told to end has to wait, as a hook before its stop can ask for,
-        until `unstick`."""
+        """Whether a terminating pod has to wait for `unstick`, as with a preStop hook."""
         space = Space()
         placer: Placer = OneByOnePlacer(space) if one_by_one else GangPlacer(space)
         self.scheduler: Final = GangScheduler(self.view, space, placer, whole=not one_by_one)
@@ -113,11 +113,11 @@ class SimCluster(Component):
             self._join(node)
 
     def recycle_loops(self) -> list[str]:
-        """What is terminated again and again before it is ready, in sentences."""
+        """Descriptions of what is terminated again and again before it is ready."""
         return recycle_loops(self.view, self.dice.mean_s("readiness"), serves=self._serves)
 
     def recycle_cause(self, name: str) -> str:
-        """Why gangs of a set, or of the set of a group, never get ready; empty: not known."""
+        """Why gangs of a set or group never become ready; empty when unknown."""
         group = self.view.groups.get(name)
         owner = self.view.sets.get(name if group is None else group.set_name)
         if owner is None:
@@ -142,13 +142,13 @@ class SimCluster(Component):
             self.absorb(entry.time_s)
 
     def apply(self, commands: Iterable[Command], now_s: float) -> list[Command]:
-        """Carries out what a controller wants, and what follows at once; gives what was refused."""
+        """Carries out commands and their immediate consequences; returns the refused ones."""
         refused = [command for command in commands if not self.server.apply(command, now_s)]
         self.absorb(now_s)
         return refused
 
     def absorb(self, now_s: float) -> None:
-        """Looks at what changed: pods that may be placed, pods that are to end."""
+        """Processes changes: pods that may be placed, and pods that must end."""
         changes = self._changes
         if not (changes.pods or changes.gangs or changes.nodes):
             return
@@ -161,7 +161,7 @@ class SimCluster(Component):
         self._look(now_s)
 
     def _look(self, now_s: float) -> None:
-        """Plans a pass of the scheduler when it could find something new."""
+        """Schedules a pass of the scheduler when there is news for it."""
         if self.scheduler.has_news and not self._pass_due:
             self._pass_due = True
             self._queue.push(now_s + self.dice.draw_s("scheduling"), 1, _Due(LOOK))
@@ -200,7 +200,7 @@ class SimCluster(Component):
             self._gone(pod)
 
     def _schedule(self, now_s: float) -> None:
-        """One pass of the scheduler: binds placed pods, and writes its verdicts."""
+        """Runs one pass of the scheduler: binds placed pods, and writes its verdicts."""
         planned = self.scheduler.plan(now_s)
         for command in planned.settled:
             self.server.apply(command, now_s)
@@ -236,7 +236,7 @@ class SimCluster(Component):
         self._plan(pod, PULLED, now_s + pull_s)
 
     def _start_in_order(self, pod: Pod, now_s: float) -> None:
-        """Containers start once every clique that comes before has its pods ready."""
+        """Starts containers once every preceding clique has enough ready pods."""
         for clique, count in pod.waits_for:
             if self._ready_pods(clique) < count:
                 self._start_after.setdefault(clique, {}).setdefault(count, []).append(pod.name)
@@ -248,14 +248,14 @@ class SimCluster(Component):
         return 0 if clique is None else self._ready_count.get(clique.uid, 0)
 
     def _set_ready(self, pod: Pod, *, ready: bool) -> None:
-        """A pod is ready, or no longer: the one place that counts those."""
+        """Sets whether a pod is ready: the one place that counts ready pods."""
         if pod.ready != ready:
             pod.ready = ready
             count = self._ready_count.get(pod.clique_uid, 0) + (1 if ready else -1)
             self._ready_count[pod.clique_uid] = count
 
     def _started(self, pod: Pod, now_s: float) -> None:
-        """The containers run; from now on probes say what becomes of them."""
+        """Starts the containers of a pod; its probes determine what follows."""
         life = self._lives[pod.name]
         life.running = True
         pod.phase = RUNNING
@@ -282,7 +282,7 @@ class SimCluster(Component):
         self._plan(pod, kind, at_s)
 
     def _probed(self, pod: Pod, now_s: float) -> None:
-        """A container of it is started, or ready."""
+        """Updates whether a container of the pod is started but not ready."""
         unready = self._lives[pod.name].is_unready(now_s)
         if pod.started != unready:
             pod.started = unready
@@ -344,20 +344,21 @@ class SimCluster(Component):
     # What happens to pods.
 
     def crash(self, pod: Pod, now_s: float) -> None:
-        """The containers of a pod end with an error, once; they are restarted."""
+        """Crashes the containers of a pod once; they are restarted."""
         life = self._lives.get(pod.name)
         if life is not None and life.running and not pod.terminating:
             self._crashed(pod, now_s)
             self.absorb(now_s)
 
     def crash_loop(self, clique: str, now_s: float) -> None:
-        """From now on containers of a clique crash soon after each start."""
+        """Makes containers of a clique crash soon after each start from now on."""
         self._crashing[clique] = None
         for pod in list(self._pods_of(clique)):
             self.crash(pod, now_s)
 
     def mend(self, clique: str) -> None:
-        """Containers of a clique no longer crash; those that wait for a restart start well."""
+        """Ends the crashes of a clique's containers; those that wait for a restart start
+        normally."""
         self._crashing.pop(clique, None)
         for pod in self._pods_of(clique):
             life = self._lives.get(pod.name)
@@ -373,12 +374,12 @@ class SimCluster(Component):
         return [] if found is None else list(found.pods.values())
 
     def delete_pod(self, name: str, now_s: float) -> None:
-        """A user deletes a pod."""
+        """Deletes a pod, as a user would."""
         self.server.delete_pod(self.view.pods[name], now_s)
         self.absorb(now_s)
 
     def unstick(self, name: str, now_s: float) -> None:
-        """A pod that was held, or is on a machine that failed, may end now."""
+        """Lets a pod end that was held, or is on a failed machine."""
         life, pod = self._lives[name], self.view.pods[name]
         life.stuck = False
         if pod.terminating:
@@ -387,7 +388,7 @@ class SimCluster(Component):
     # What happens to machines.
 
     def add_node(self, node: Node, now_s: float) -> None:
-        """A machine joins; one of its name may have been here before, and left."""
+        """Adds a machine; a machine of the same name may have been here before."""
         if node.name in self.view.nodes:
             self.recover(node.name, now_s)
             self.uncordon(node.name, now_s)
@@ -398,7 +399,7 @@ class SimCluster(Component):
         self._look(now_s)
 
     def remove_node(self, name: str, now_s: float) -> None:
-        """A machine is gone for good, or until one of its name joins; its pods are gone with it."""
+        """Removes a machine and its pods, for good or until a machine of its name joins."""
         self.drain(name, now_s)
         for pod in self._pods_on(name):
             self._cancel(self._lives[pod.name])
@@ -415,7 +416,7 @@ class SimCluster(Component):
         self._on[node.name] = {}
 
     def cordon(self, name: str, now_s: float) -> None:
-        """No pod comes any more; those that are there stay."""
+        """Keeps new pods off a node; its present pods stay."""
         self._set_cordon(name, now_s, cordoned=True)
 
     def uncordon(self, name: str, now_s: float) -> None:
@@ -434,14 +435,14 @@ class SimCluster(Component):
         self._look(now_s)
 
     def drain(self, name: str, now_s: float) -> None:
-        """No pod comes any more, and those that are there are deleted."""
+        """Keeps new pods off a node, and deletes its present pods."""
         self.cordon(name, now_s)
         for pod in self._pods_on(name):
             self.server.delete_pod(pod, now_s)
         self.absorb(now_s)
 
     def fail(self, name: str, now_s: float) -> None:
-        """A machine stops. Nothing on it ends in an orderly way until it is back."""
+        """Stops a machine. Its pods cannot terminate until it is back."""
         node = self.view.nodes[name]
         if not node.ready:
             return
@@ -461,8 +462,8 @@ class SimCluster(Component):
         self._node_changed(node, now_s)
 
     def _stay_s(self, pod: Pod) -> float:
-        """How long a pod is left on a machine that has failed: what it tolerates counts from when
-        the failure is noticed."""
+        """How long a pod is left on a failed machine: its toleration counts from when the failure
+        is noticed."""
         own_s = stay_s(pod.template.pod_spec, NOT_SAID)
         return self.times.evict_after_s if own_s < 0.0 else self.times.node_lost_after_s + own_s
 
@@ -479,7 +480,7 @@ class SimCluster(Component):
                 self.server.wrote(pod)
 
     def recover(self, name: str, now_s: float) -> None:
-        """A machine is back: what was to end has ended, the rest starts again."""
+        """Brings back a machine: terminating pods end, and the others start again."""
         node = self.view.nodes[name]
         if node.ready:
             return
@@ -498,7 +499,7 @@ class SimCluster(Component):
         self._node_changed(node, now_s)
 
     def is_empty(self, name: str) -> bool:
-        """Whether no pod is on a machine, not even one that is ending."""
+        """Whether a machine has no pods, not even terminating ones."""
         return not self._on[name]
 
     def _pods_on(self, node: str) -> list[Pod]:

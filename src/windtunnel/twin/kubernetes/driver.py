@@ -1,7 +1,7 @@
 """Runs the gang controllers on a simulated cluster, in virtual time.
 
-The controller is shown a read cache and returns commands; the cluster carries them out and moves
-pods. With a `delay_s` the cache lags behind the API server by that much.
+The controller reads a cache and returns commands; the cluster carries them out and moves pods. With
+a `delay_s` the cache lags behind the API server by that much.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ from windtunnel.twin.kubernetes.checks import CLUSTER_INVARIANTS
 from windtunnel.twin.kubernetes.cluster import SimCluster
 
 MOST_ROUNDS: Final = 1_000
-"""Of reconciling at one time: more is a controller that never has enough."""
+"""The most reconcile rounds at one instant: more means that the controller never settles."""
 MOST_EVENTS: Final = 1_000_000
-"""At one time, each of which caused another."""
+"""The most events at one instant, each of which caused another."""
 
 
 class GangController(Protocol):
-    """Level-triggered: each call says all that is to be done now; `next_s` when to look again."""
+    """Level-triggered: each call returns everything to do now; `next_s` is when to call again."""
 
     def next_s(self) -> float: ...
 
@@ -35,7 +35,7 @@ class GangController(Protocol):
 
 
 class Driver(Component):
-    """One cluster and its controller, which can be stopped and started anew at any command."""
+    """One cluster and its controller, which can be stopped and restarted at any command."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Driver(Component):
         return due_s if self._watch is None else min(due_s, self._watch.next_s())
 
     def advance(self, now_s: float) -> None:
-        """Does everything that is due by now, and what follows from changes from outside."""
+        """Does everything that is due by now, and follows up on changes from outside."""
         self.settle(now_s)
         for _ in range(MOST_EVENTS):
             self.cluster.advance(now_s)
@@ -71,14 +71,14 @@ class Driver(Component):
         raise NoFixedPoint(f"{MOST_EVENTS:,} events of pods and gangs")
 
     def _list(self) -> Watch | None:
-        """A cache of its own, where there is a delay, which begins with all that there is."""
+        """A separate, initially complete cache where there is a delay; otherwise None."""
         return Watch(self.cluster.server, View(), self._delay_s) if self._delay_s else None
 
     def _cache(self) -> View:
         return self.cluster.view if self._watch is None else self._watch.cache
 
     def restart(self) -> None:
-        """The controller is lost with all that it knew; another begins with what is stored."""
+        """Restarts the controller without its memory, from what is stored."""
         self.controller.close()
         if self._watch is not None:
             self._watch.close()
@@ -87,7 +87,7 @@ class Driver(Component):
         self.controller = self._start(self._cache())
 
     def settle(self, now_s: float) -> int:
-        """Reconciles until there is nothing to do at this time; the number of commands."""
+        """Reconciles until there is nothing to do at this time; returns the number of commands."""
         total = 0
         for _ in range(MOST_ROUNDS):
             if self._watch is not None:

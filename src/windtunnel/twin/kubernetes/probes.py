@@ -1,9 +1,9 @@
-"""What the probes of a pod make of its start, as a kubelet counts them.
+"""How probes determine the start of a pod, as a kubelet counts them.
 
-A container is *started* once it runs and its startup probe passed, if it has one; its other probes
-begin then. It is *ready* when its readiness probe passed as often as asked for, and without one as
-soon as it is started. A probe is asked every `periodSeconds` after `initialDelaySeconds`; a startup
-or liveness probe that fails `failureThreshold` times in a row has the container killed. All probes
+A container is *started* once it runs and its startup probe, if it has one, has passed; its other
+probes begin then. It is *ready* once its readiness probe has passed often enough; without one, as
+soon as it is started. A probe runs every `periodSeconds` after `initialDelaySeconds`; a startup or
+liveness probe that fails `failureThreshold` times in a row gets the container killed. All probes
 fail until the container has loaded what it serves, and pass from then on.
 """
 
@@ -21,7 +21,7 @@ NOT_KILLED: Final = math.inf
 
 
 class Probe(NamedTuple):
-    """When a probe is asked, and what its answers count for; defaults as in Kubernetes."""
+    """When a probe runs, and how many results count; defaults as in Kubernetes."""
 
     delay_s: float
     period_s: float
@@ -29,13 +29,13 @@ class Probe(NamedTuple):
     successes: int
 
     def passed_s(self, from_s: float, load_s: float) -> float:
-        """When it passed often enough, if it is asked from then on."""
+        """When it has passed often enough, if it runs from `from_s` on."""
         first_s = max(from_s, self.delay_s)
         late = math.ceil(max(0.0, load_s - first_s) / self.period_s)
         return first_s + (late + self.successes - 1) * self.period_s
 
     def killed_s(self, load_s: float) -> float:
-        """When it failed too often, if it did so before the container had loaded."""
+        """When it has failed too often, if that is before the container has loaded."""
         last_s = self.delay_s + (self.failures - 1) * self.period_s
         return last_s if last_s < load_s else NOT_KILLED
 
@@ -59,21 +59,21 @@ class PodStart(NamedTuple):
     """The start of a pod, in seconds after its containers run."""
 
     unready: list[tuple[float, float]]
-    """From when to when a container of it is started and not ready."""
+    """The intervals in which a container is started but not ready."""
     ready_s: float
     killed_s: float
-    """When a probe that failed too often has a container killed; infinity for never."""
+    """When a probe that failed too often gets a container killed; infinity for never."""
 
     def unready_s(self) -> float:
-        """The longest time for which it counts as started and not ready."""
+        """The longest time for which it counts as started but not ready."""
         return max((end_s - start_s for start_s, end_s in self.unready), default=0.0)
 
 
 def pod_start(pod_spec: Mapping[str, Any], load_s: float, *, serves: bool) -> PodStart:
-    """How a pod starts that loads for so long.
+    """The start of a pod that takes `load_s` to load.
 
-    One that `serves` requests of a simulation gets none before it has loaded, whatever it is probed
-    for; any other counts as ready when its probes say so.
+    A pod that `serves` requests of a simulation gets none before it has loaded, whatever its
+    probes; any other is ready when its probes say so.
     """
     unready: list[tuple[float, float]] = []
     ready_s, killed_s = 0.0, NOT_KILLED
@@ -103,14 +103,16 @@ def pod_start(pod_spec: Mapping[str, Any], load_s: float, *, serves: bool) -> Po
 def slow_start(
     spec: SetSpec, clique: CliqueTemplate, load_s: float, *, serves: bool
 ) -> tuple[float, float] | None:
-    """The termination delay of a clique and its loading, where pods are unready for longer."""
+    """The termination delay and the loading time of a clique whose pods are unready for longer than
+    the delay; otherwise None."""
     delay_s = spec.delay_s(spec.group_of.get(clique.name))
     start = pod_start(clique.pod_spec, load_s, serves=serves)
     return (delay_s, load_s) if delay_s < start.unready_s() else None
 
 
 def start_warnings(spec: SetSpec, load_s: float) -> list[str]:
-    """Cliques whose gang would be terminated before they are ready, and probes that kill."""
+    """Warnings about cliques whose gang would be terminated before it is ready, and about probes
+    that kill."""
     said = []
     for clique in spec.cliques:
         slow = slow_start(spec, clique, load_s, serves=False)
@@ -130,7 +132,7 @@ def start_warnings(spec: SetSpec, load_s: float) -> list[str]:
 
 
 def recycle_loops(view: View, load_s: float, *, serves: bool) -> list[str]:
-    """What was terminated again and again before it was ready, and why."""
+    """Descriptions of what was terminated again and again before it was ready, and why."""
     said = []
     for name, owner in sorted(view.sets.items()):
         for replica, times in owner.status.futile.items():
@@ -150,7 +152,8 @@ def _loop(owner: PodCliqueSet, what: str, times: int, load_s: float, *, serves: 
 
 
 def recycle_cause(owner: PodCliqueSet, load_s: float, *, serves: bool) -> str:
-    """Why gangs of a set are terminated before they are ready; empty: not for their start."""
+    """Why gangs of a set are terminated before they are ready; empty when their start is not the
+    cause."""
     for clique in owner.spec.cliques:
         slow = slow_start(owner.spec, clique, load_s, serves=serves)
         if slow is not None:

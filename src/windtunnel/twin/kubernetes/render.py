@@ -1,6 +1,6 @@
-"""The tree of what a set would become: gangs, cliques, pods and what goes with them.
+"""The tree of objects that a set would become: gangs, cliques, pods and related objects.
 
-The controllers make it, on an empty cluster: what is shown is what they would create.
+The controllers generate it on an empty cluster: it shows what they would create.
 """
 
 from typing import Any, NamedTuple
@@ -24,14 +24,14 @@ from windtunnel.gangs.view import View
 from windtunnel.twin.kubernetes.api_server import ApiServer
 
 MOST_DRAWN = 200_000
-"""Pods of a set replica that the tree is made of, of a whole set that is printed or simulated."""
+"""The most pods in a set replica that is drawn, or in a whole set that is printed or simulated."""
 
 MOST_NAMED = 3
-"""How many of several pods or objects that differ in a number are named."""
+"""How many of several pods that differ only in their number are named."""
 
 
 class Branch(NamedTuple):
-    """A line of the tree, and what is below it."""
+    """A line of the tree, and the lines below it."""
 
     kind: str
     name: str
@@ -58,7 +58,8 @@ def planned(asked: NamedSet, levels: dict[str, dict[str, str]], replicas: int) -
 
 
 def manifests_of(asked: NamedSet, levels: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
-    """All that would be created of a set: what goes with it, gangs, cliques, and pods last."""
+    """All objects that would be created for a set: related objects, gangs, groups, cliques, and
+    pods last."""
     view = planned(asked, levels, asked.spec.replicas)
     owner = view.sets[asked.name]
     attached = (one for known in view.attachments.values() for one in known.values())
@@ -74,7 +75,7 @@ def manifests_of(asked: NamedSet, levels: dict[str, dict[str, str]]) -> list[dic
 
 
 def tree_of(asked: NamedSet, levels: dict[str, dict[str, str]]) -> Branch:
-    """What a set would become. Its replicas are alike, so the first stands for all."""
+    """The tree of a set. Its replicas are alike, so only the first is drawn."""
     view = planned(asked, levels, min(1, asked.spec.replicas))
     owner = view.sets[asked.name]
     below = [_replica(view, owner, owner.parts[0])] if owner.replicas else []
@@ -89,14 +90,14 @@ def tree_of(asked: NamedSet, levels: dict[str, dict[str, str]]) -> Branch:
 
 
 def refuse_too_many(whose: str, pods: int) -> None:
-    """Refuses what has too many pods, before any of them is made."""
+    """Raises InputError for too many pods, before any is created."""
     if pods > MOST_DRAWN:
         what = f"{whose} would have {pods:,} pods to show"
         raise InputError(what, allowed=f"up to {MOST_DRAWN:,}", hint="lower its replicas to see it")
 
 
 def pods_of(spec: SetSpec) -> int:
-    """How many pods one replica of a set has."""
+    """The number of pods in one replica of a set."""
     alone = sum(one.replicas for one in spec.alone)
     return alone + sum(
         group.replicas * sum(spec.roles[role].replicas for role in group.roles)
@@ -186,7 +187,7 @@ def _clique(owner: PodCliqueSet, clique: PodClique, packed: str) -> Branch:
 
 
 def asked_for(template: CliqueTemplate) -> str:
-    """What a pod asks for, as a person would write it."""
+    """The resource requests of a pod, in readable form."""
     said = []
     for resource, amount in template.requests.items():
         shown = (

@@ -1,4 +1,4 @@
-"""The file that describes a simulated cluster: its machines, its times, what happens to it."""
+"""The file that describes a simulated cluster: its machines, its durations and its events."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,15 +44,17 @@ Count = Annotated[int, Whole(1, MOST_NODES)]
 
 
 class NodeGroup(Section):
-    """Machines that are alike."""
+    """A group of identical machines."""
 
-    name: NameText = Field(description="Machines are called by it: `gpu` makes gpu-0, gpu-1, ...")
-    count: Count = Field(description="How many.")
+    name: NameText = Field(
+        description="Prefix of the machines' names: `gpu` makes gpu-0, gpu-1, ..."
+    )
+    count: Count = Field(description="Number of machines.")
     capacity: dict[Label, Annotated[float, Amount()]] = Field(
-        description="What each has for pods, by resource. 110 `pods` where that is left out."
+        description="Capacity of each for pods, by resource; `pods` defaults to 110."
     )
     labels: dict[Label, Label] = Field(
-        default_factory=dict, description="Of each, besides its host name."
+        default_factory=dict, description="Labels of each, besides its host name."
     )
     per: dict[NameText, Count] = Field(
         default_factory=dict,
@@ -60,65 +62,69 @@ class NodeGroup(Section):
     )
     taints: list[Annotated[str, TaintForm()]] = Field(
         default_factory=list,
-        description="Of each, as kubectl writes them: `nvidia.com/gpu=present:NoSchedule`.",
+        description="Taints of each, as kubectl writes them: `nvidia.com/gpu=present:NoSchedule`.",
     )
 
 
 class Deleting(Section):
     """Pods that a user deletes."""
 
-    clique: NameText = Field(description="Whose pods, by its full name: `web-0-decode`.")
-    count: Count = Field(default=1, description="How many, the lowest index first.")
+    clique: NameText = Field(description="The clique, by its full name: `web-0-decode`.")
+    count: Count = Field(default=1, description="How many pods, lowest index first.")
 
 
 class Scaling(Section):
     """A change of the number of replicas."""
 
     of: NameText = Field(description="A set, a scaling group or a clique, by its full name.")
-    to: Annotated[int, Whole(0, MOST_NODES)] = Field(description="How many it shall have.")
+    to: Annotated[int, Whole(0, MOST_NODES)] = Field(description="New number of replicas.")
 
 
 class Happening(Section):
-    """Something that happens to the cluster: a time, and one thing."""
+    """An event of the cluster: a time, and one change."""
 
-    at: Moment = Field(description="When, from the start.")
-    cordon: NameText | None = Field(default=None, description="A node gets no more pods.")
-    uncordon: NameText | None = Field(default=None, description="It gets pods again.")
+    at: Moment = Field(description="Time from the start.")
+    cordon: NameText | None = Field(
+        default=None, description="Cordons a node: it gets no more pods."
+    )
+    uncordon: NameText | None = Field(default=None, description="Uncordons a node.")
     drain: NameText | None = Field(
-        default=None, description="It gets no more, and its pods are deleted."
+        default=None, description="Drains a node: it gets no more pods, and its pods are deleted."
     )
-    fail: NameText | None = Field(default=None, description="It stops, and all that is on it.")
-    recover: NameText | None = Field(default=None, description="It is back.")
+    fail: NameText | None = Field(default=None, description="Stops a node, with all its pods.")
+    recover: NameText | None = Field(default=None, description="Brings back a failed node.")
     crash: NameText | None = Field(
-        default=None, description="Containers of a clique crash from now on."
+        default=None, description="Makes containers of a clique crash after every start."
     )
-    mend: NameText | None = Field(default=None, description="They no longer do.")
-    delete: Deleting | None = Field(default=None, description="Pods are deleted.")
-    scale: Scaling | None = Field(default=None, description="Something is scaled.")
+    mend: NameText | None = Field(default=None, description="Ends the crashes of a clique.")
+    delete: Deleting | None = Field(default=None, description="Deletes pods.")
+    scale: Scaling | None = Field(
+        default=None, description="Scales a set, a scaling group or a clique."
+    )
 
 
 class SimClusterSettings(Section):
-    """A cluster of machines, in virtual time."""
+    """A simulated cluster of machines."""
 
     nodes: Annotated[list[NodeGroup], Field(min_length=1)] = Field(description="Its machines.")
     topologies: dict[NameText, dict[NameText, Label]] = Field(
         default_factory=dict,
-        description="By name: levels from broad to narrow, each a domain and the key of its label. "
-        "A ClusterTopologyBinding of the manifests takes its place.",
+        description="Levels by topology, from broad to narrow: each a domain and its label key. "
+        "A ClusterTopologyBinding in the manifests takes precedence.",
     )
     priorities: dict[NameText, Annotated[int, Whole(-(2**31), 2**31 - 1)]] = Field(
-        default_factory=dict, description="Priority classes; others count 0."
+        default_factory=dict, description="Values of priority classes; 0 for others."
     )
     scheduler: Literal["gang", "one-by-one"] = Field(
-        default="gang", description="Whether gangs are placed whole, or pods one at a time."
+        default="gang", description="Places whole gangs, or pods one at a time."
     )
-    times: PodTimes = Field(default=PodTimes(), description="How long things take.")
+    times: PodTimes = Field(default=PodTimes(), description="Durations of pod operations.")
     happens: Annotated[list[Happening], Field(max_length=MOST_HAPPENINGS)] = Field(
-        default_factory=list, description="What happens to it, in any order."
+        default_factory=list, description="Events, in any order."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """Names twice, too many machines, happenings of nothing."""
+        """Reports duplicate names, too many machines, and events without a valid subject."""
         names = set[str]()
         for number, nodes in enumerate(self.nodes):
             if nodes.name in names:
@@ -145,7 +151,7 @@ class SimClusterSettings(Section):
 
 
 def plain_cluster(nodes: int = 16, gpus: int = 8, rack: int = 4) -> SimClusterSettings:
-    """Machines that are alike, in racks, four of which are a block; all in one zone."""
+    """Identical machines in racks, with four racks per block, all in one zone."""
     capacity = {"nvidia.com/gpu": gpus, "cpu": 128, "memory": "2Ti"}
     per = {"zone": nodes, "block": rack * BLOCK_RACKS, "rack": rack}
     row = {"name": "node", "count": nodes, "capacity": capacity, "per": per}
@@ -153,7 +159,7 @@ def plain_cluster(nodes: int = 16, gpus: int = 8, rack: int = 4) -> SimClusterSe
 
 
 def load_cluster(path: str | Path) -> SimClusterSettings:
-    """The cluster that a file describes; whatever is wrong with it is an InputError."""
+    """Loads the cluster that a file describes; raises InputError for any fault in it."""
     return load_cluster_text(read_text(path, NOUN), str(path))
 
 

@@ -1,4 +1,4 @@
-"""How long things take on a cluster: settings, and draws from a stream for each of them."""
+"""Durations on a cluster: settings, and draws from a stream for each of them."""
 
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
@@ -24,10 +24,10 @@ Moment = Annotated[float, Duration("0s", LONGEST)]
 
 
 class PodDelay(msgspec.Struct, frozen=True):
-    """A distribution of times, from which one is drawn for each pod.
+    """A distribution of durations, from which one is drawn per pod.
 
-    `spread` is the half width of `uniform`, the cv of `lognormal`, the standard deviation of
-    `normal`, which is never below 0.
+    `spread` is the half width of `uniform`, the cv of `lognormal`, and the standard deviation of
+    `normal`, whose draws are never below 0.
     """
 
     mean_s: float
@@ -47,7 +47,7 @@ class PodDelay(msgspec.Struct, frozen=True):
 
 
 class VaryingTime(Section):
-    """A time that varies from case to case."""
+    """A random duration."""
 
     mean_s: Moment = Field(description="Mean.")
     distribution: Literal["constant", "uniform", "exponential", "lognormal"] = Field(
@@ -117,7 +117,7 @@ class PodTimes(Section):
     )
 
     def delays(self, load: PodDelay | None = None) -> dict[str, PodDelay]:
-        """The distributions of the five times that are drawn; `load` replaces readiness."""
+        """The distributions of the five random durations; `load` replaces readiness."""
         values = {
             "scheduling": self.scheduling,
             "image_pull": self.image_pull,
@@ -133,12 +133,12 @@ class PodTimes(Section):
 
 
 class ClusterDice:
-    """Draws of the times, each from the stream of its name."""
+    """Draws durations, each from the stream of its name."""
 
     def __init__(self, delays: dict[str, PodDelay], streams: Streams) -> None:
         self._delays: Final = delays
         self.pace = 1.0
-        """How many times as long everything takes; 0 before a run begins."""
+        """Factor on all durations; 0 before a run begins."""
         self._streams: Final = {name: streams[f"gangs.{name}"] for name in delays}
 
     def mean_s(self, name: str) -> float:
