@@ -1,4 +1,4 @@
-"""Runs a plan and gives its result: what the command, the library and sweeps all call."""
+"""Runs a plan and returns its result, for the command, the library and sweeps."""
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A run that has ended: its result as plain data, its samples over time, its token gaps."""
+    """A completed run: its result as plain data, its samples over time, its inter-token times."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ def run(
     """Runs a scenario.
 
     `rows` receives the ended requests in batches, `events` every decision, and `decisions` those of
-    the control plane: all but what concerns single requests. `check` runs every invariant after
-    every event, of what it changed and now and then of everything, instead of only at the end.
-    `look` is called every thousand events with the simulation, and after each of the control plane.
-    `step_scales` make the steps of some pools longer or shorter. A `scaler` takes the place of the
-    one that the plan's `scaling` asks for.
+    the control plane: all except those about single requests. `check` runs every invariant after
+    every event, on what it changed and from time to time on everything, instead of only at the end.
+    `look` is called with the simulation every thousand events, and after each control-plane event.
+    `step_scales` make the steps of some pools longer or shorter. A `scaler` replaces the one that
+    the plan's `scaling` configures.
     """
     checker = InvariantChecker(INVARIANTS)
     telemetry = Telemetry(events) if events is not None else None
@@ -97,7 +97,7 @@ def run(
 
 
 def _infrastructure_checker(simulation: Simulation) -> "InfrastructureChecker | None":
-    """None: servers stand on nothing."""
+    """The checker of gangs and machines; None when there are none."""
     if simulation.lifecycle.infrastructure is None:
         return None
     from windtunnel.twin.infrastructure.checks import InfrastructureChecker
@@ -110,7 +110,7 @@ def _infrastructure_checker(simulation: Simulation) -> "InfrastructureChecker | 
 
 
 def _token_gaps(simulation: Simulation) -> dict[str, Histogram]:
-    """The gaps between tokens that each pool's servers have made."""
+    """The inter-token times of each pool's servers."""
     return {
         pool.name: merged(server.token_gaps for server in pool.servers)
         for pool in simulation.cluster.pools
@@ -118,12 +118,13 @@ def _token_gaps(simulation: Simulation) -> dict[str, Histogram]:
 
 
 def breathe(_: Simulation) -> None:
-    """Lets Ctrl-C through: compiled code never looks for signals, a call of plain Python does."""
+    """Lets Ctrl-C through: compiled code never checks for signals, a call of plain Python does."""
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """A run leaves no cycles behind; looking for them among live objects costs a tenth of it."""
+    """Disables garbage collection: a run leaves no cycles, and searching live objects for them
+    costs a tenth of its time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""What serves requests: pools of servers, and what happens around them."""
+"""The settings of serving: pools of servers, and everything around them."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -56,7 +56,7 @@ DECODES = ("decode", "both")
 
 
 class RackSettings(Section):
-    """Racks of servers: transfers between two of them share the uplinks of both."""
+    """Racks of servers; transfers between two racks share the uplinks of both."""
 
     servers: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(description="Servers per rack.")
     uplink_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] = Field(
@@ -106,7 +106,7 @@ class DisaggregationSettings(SplitSettings):
 
 
 class EncodeSettings(Section):
-    """Encoders that images and sound pass before their request is routed, first come first."""
+    """Encoders that process images and sound before their request is routed."""
 
     servers: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(
         default=1,
@@ -120,7 +120,7 @@ class EncodeSettings(Section):
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """Encoders that no request needs; a trace may have media in any row."""
+        """Notes encoders that no request needs; a trace may have media in any row."""
         sources = [entry for entry in where.root.workload if isinstance(entry, SourceSettings)]
         if len(sources) == len(where.root.workload) and not any(one.media for one in sources):
             what = "no source has media, so that there is nothing to encode"
@@ -128,7 +128,7 @@ class EncodeSettings(Section):
 
 
 class OverheadSettings(Section):
-    """Time that passes outside the accelerator, around a request."""
+    """Time around a request outside the accelerator."""
 
     queueing_s: Cost = Field(
         default=0.0,
@@ -235,7 +235,7 @@ class PoolSettings(Section):
         yield from self._parallel_faults(where)
 
     def _parallel_faults(self, where: Context) -> Iterator[Fault]:
-        """Combinations that vLLM has and that are not modelled, or that it has not."""
+        """Reports combinations that are not modelled, or that vLLM does not support."""
         step = self.step_time.model
         if self.data_parallel > 1 and step in ("roofline", "table", "blis-trained-physics"):
             what = f"{self.data_parallel}, but the step time {step!r} knows of one rank"
@@ -266,7 +266,8 @@ class PoolSettings(Section):
             yield where.fault("all2all_backend", what, allowed, beside=degrees)
 
     def _hardware_faults(self, where: Context) -> Iterator[Fault]:
-        """Step times and memory that are worked out need a model and an accelerator."""
+        """Reports a missing model or accelerator where step times or memory are computed from
+        them."""
         if not isinstance(self.step_time, LinearStepTime):
             reason = f"the step time {self.step_time.model!r}"
             hint = "the step time 'linear' needs none"
@@ -291,7 +292,7 @@ class PoolSettings(Section):
             yield Fault(("model",), what, hint=hint, because_of=because)
 
     def with_defaults_of(self, model: str | None) -> "PoolSettings":
-        """The pool with what it leaves to others: the scenario's model, the engine's defaults."""
+        """The pool with its defaults filled in: the scenario's model, the engine's defaults."""
         engine = self.engine.with_method()
         if isinstance(self.step_time, BlisTrainedPhysicsStepTime):
             engine = engine.model_copy(update=_blis_options(engine))
@@ -303,7 +304,7 @@ class PoolSettings(Section):
         return self.model_copy(update=update)
 
     def _with_blocks_for(self, model: str | None, engine: EngineSettings) -> EngineSettings:
-        """With blocks that hold a state, as vLLM makes them for models with recurrent layers."""
+        """The engine with blocks large enough for a state, as vLLM has for recurrent layers."""
         if model is None:
             return engine
         drafts = 0 if engine.speculative is None else engine.speculative.num_speculative_tokens
@@ -321,7 +322,8 @@ class PoolSettings(Section):
         )
 
     def _overheads_of(self, model: str | None) -> OverheadSettings:
-        """With the host time of published servers, where steps are those of real kernels."""
+        """The overheads, with the host time of published servers where steps are those of real
+        kernels."""
         if model is None or not isinstance(self.step_time, PhysicsStepTime):
             return self.overheads
         try:
@@ -332,7 +334,7 @@ class PoolSettings(Section):
 
     @property
     def has_assumed_overheads(self) -> bool:
-        """Whether host time is not the scenario's own, but what other servers took."""
+        """Whether host time is assumed from other servers instead of set by the scenario."""
         own = self.overheads
         return own.queueing_s > 0.0 and not own.written("queueing_s")
 
@@ -349,9 +351,9 @@ _BLIS_OPTIONS: dict[str, object] = {
     "preemption": "restart",
     "last_step_blocks": False,
 }
-"""What BLIS's engine does otherwise than vLLM's, as far as the file does not say."""
+"""Options of BLIS's engine that differ from vLLM's, unless the file sets them."""
 _BETWEEN_STEPS = ("preemption", "last_step_blocks", "compute_whole_hits", "store_last_token")
-"""Of these, the ones that are only possible where steps follow each other."""
+"""Those of them that require steps to follow each other."""
 
 
 def _blis_options(engine: EngineSettings) -> dict[str, object]:
@@ -366,7 +368,7 @@ def _blis_options(engine: EngineSettings) -> dict[str, object]:
 
 
 class ClusterSettings(Section):
-    """A place with servers, at some distance."""
+    """A cluster of servers, at a network distance."""
 
     latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
         description="One-way latency from router to servers; paid in both directions."
@@ -374,7 +376,7 @@ class ClusterSettings(Section):
 
 
 class LoadTime(Section):
-    """A time that is drawn for every server: normal, and never below 0."""
+    """A random time for each server: normally distributed, and never below 0."""
 
     mean_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
         description="Mean; about 1m for an 8B model from a local disk."
@@ -385,13 +387,13 @@ class LoadTime(Section):
 
 
 class StartupSettings(Section):
-    """Start-up of a new server, which is paid for."""
+    """Start-up of a new server, which costs money."""
 
     load: LoadTime = Field(description="Time to load the model: normal, at least 0.")
 
 
 class DrainSettings(Section):
-    """How a server that is removed treats its requests."""
+    """What a removed server does with its requests."""
 
     policy: Literal["wait", "redirect", "immediate"] = Field(
         default="wait",
@@ -437,9 +439,8 @@ class MeasureSettings(Section):
 
 
 class ProgressSettings(Section):
-    """How often something may repeat while no request finishes; beyond that the run ends and names
-    the loop.
-    """
+    """How often something may repeat while no request finishes; beyond that, the run ends and names
+    the loop."""
 
     restarts: Rounds = Field(
         default=1_000,
@@ -473,12 +474,12 @@ class ProgressSettings(Section):
 
 
 class ServingSettings(Section):
-    """Servers, and the gateway and router before them."""
+    """Servers, with the gateway and router in front of them."""
 
     @model_validator(mode="before")
     @classmethod
     def _null_is_left_out(cls, data: object) -> object:
-        """As in sections that may be absent, so that `--set` can take any of them out."""
+        """Treats null as absent, so that `--set` can remove any of these sections."""
         if not isinstance(data, dict):
             return data
         return {
@@ -538,13 +539,14 @@ class ServingSettings(Section):
 
     @property
     def split(self) -> DisaggregationSettings | None:
-        """How prompts are computed on other servers; None where no pool has a role of its own."""
+        """How prompts are computed on other servers; None when every pool has the role `both`."""
         if all(pool.role == "both" for pool in self.pools):
             return None
         return self.disaggregation or DisaggregationSettings()
 
     def network_s(self, pool: PoolSettings) -> float:
-        """From the router to a server of a pool, and again from there to the client."""
+        """The network latency between router and a pool's servers; it also applies on the way
+        back."""
         cluster = self.clusters.get(pool.cluster)
         return cluster.latency_s if cluster is not None else 0.0
 
@@ -570,7 +572,7 @@ class ServingSettings(Section):
         yield from self._split_faults(where)
 
     def _unused(self, where: Context) -> Iterator[Fault]:
-        """Settings of servers that come and go, where none does."""
+        """Notes settings for starting, draining or lost servers where there are none."""
         scenario = where.root
         on_machines = scenario.fleet is not None or scenario.gangs is not None
         if self.retries is not None and not (scenario.faults or on_machines):
@@ -612,7 +614,8 @@ class ServingSettings(Section):
             yield where.fault(key, what, "a size, such as 128KiB")
 
     def _alone(self, where: Context) -> Iterator[Fault]:
-        """Pools that do one half of the work, where no pool does the other for its requests."""
+        """Reports pools that do one half of the work when no pool does the other half for their
+        requests."""
 
         def requests(pool: PoolSettings) -> tuple[str | None, str]:
             return pool.model or where.root.model, pool.cluster

@@ -21,13 +21,13 @@ if TYPE_CHECKING:  # a start does without what a scenario does without
     from windtunnel.twin.servers.autoscaling import Autoscaling
 
 EVENTS_PER_LOOK: Final = 1_024
-"""Of requests and servers; one of the control plane may take long by itself."""
+"""Events of requests and servers between looks; a single control-plane event may take long."""
 
 
 class ControlPlane:
-    """What acts on servers from outside: autoscaler, gangs and machines, faults.
+    """The components that act on servers from outside: autoscaler, gangs and machines, faults.
 
-    It goes last of one instant, in this order. It never keeps a run alive by itself.
+    At one instant it acts last, in this order. It never keeps a run alive by itself.
     """
 
     def __init__(
@@ -46,14 +46,15 @@ class ControlPlane:
 
     @property
     def helps(self) -> bool:
-        """Whether anything is planned that may serve requests that wait, and is not only harm."""
+        """Whether anything is scheduled that may serve waiting requests, other than harmful
+        faults."""
         schedule = self.faults.schedule if self.faults is not None else None
         if schedule is not None and schedule.helps:
             return True
         return any(one is not schedule and one.next_s() != math.inf for one in self.components)
 
     def will_see(self, since_s: float) -> bool:
-        """Whether the autoscaler has not seen the run as it is since then, and still may."""
+        """Whether the autoscaler has not seen the state since then, and still may."""
         autoscaling = self.autoscaling
         if autoscaling is None or autoscaling.loop.seen_s >= since_s:
             return False
@@ -62,7 +63,7 @@ class ControlPlane:
 
     @property
     def under_way(self) -> int:
-        """What was begun and may yet come of itself: start-ups, orders, pods, machines."""
+        """The number of changes in progress: start-ups, orders, pods, machines."""
         count = self.lifecycle.starting
         if self.autoscaling is not None:
             count += self.autoscaling.is_under_way
@@ -83,10 +84,10 @@ class Patience:
         self._settled = 0  # and how many with nothing under way
 
     def ends(self, events: int, now_s: float) -> bool:
-        """Whether the next event, again the control plane's, is one too many.
+        """Whether the next event, again one of the control plane, is one too many.
 
-        A decision that was made on an older snapshot says nothing about what the next will do,
-        unless there will be no next one.
+        A decision based on an older snapshot says nothing about the next decision, unless there
+        will be none.
         """
         control = self._control
         if not control.helps:
@@ -108,7 +109,7 @@ class Patience:
 
 
 class EarlyEnd:
-    """Why a run ended before its time: by what, in a word or two, and a sentence for people."""
+    """Why a run ended early: the cause in a word or two, and a sentence for people."""
 
     def __init__(self, by: str, sentence: str) -> None:
         self.by: Final = by
@@ -158,7 +159,7 @@ class Simulation:
         return self.clock.now_s
 
     def end_early(self, by: str, sentence: str) -> None:
-        """Ends the run after this event; what it did until then is its result, marked partial."""
+        """Ends the run after this event; its results so far are marked partial."""
         if self.early is None:
             self.early = EarlyEnd(by, sentence)
 
@@ -168,10 +169,10 @@ class Simulation:
         check: Callable[["Simulation"], None] | None = None,
         ended: Callable[["Simulation"], None] | None = None,
     ) -> None:
-        """Runs to the end. `look` is called now and then, `check` after every event, and `ended`
-        after the last, before unfinished requests are counted.
+        """Runs to the end. `look` is called from time to time, `check` after every event, and
+        `ended` after the last one, before unfinished requests are counted.
 
-        Signals come through in `look`, which is a function of plain Python.
+        Signals are handled in `look`, which is a plain Python function.
         """
         try:
             self._run(look, check)
@@ -225,7 +226,7 @@ class Simulation:
                 self.progress.look(self.events, len(self.servers), now_s)
 
     def _first_of_control(self, work_s: float) -> Component | None:
-        """The part of the control plane that acts before `work_s`, and so next; None: none does."""
+        """The control-plane component that acts next, before `work_s`; None when there is none."""
         first: Component | None = None
         next_s = work_s
         for one in self.control.components:
@@ -240,7 +241,7 @@ class Simulation:
         """Whether a run ends here although the control plane has plans before `work_s`.
 
         Without a duration it ends with its last request, or when nothing will start a server for
-        those that remain.
+        the remaining ones.
         """
         if self.horizon_s != math.inf:
             return False

@@ -40,7 +40,7 @@ class QuotaSelect(Section):
 
 
 class DrawnSelect(ByCount):
-    """The machines, racks or zones that a fault hits, out of those that exist at the time."""
+    """The existing machines, racks or zones that a fault hits."""
 
     count: Count = Field(default=1, description="How many to draw.")
 
@@ -61,7 +61,7 @@ class DrawnSelect(ByCount):
 
 
 class RackSelect(QuotaSelect, DrawnSelect):
-    """The racks that are lost, out of those that have machines at the time."""
+    """The racks with machines that are lost."""
 
     rack: Annotated[int, Whole(0, MOST_MACHINES)] | None = Field(
         default=None, description="This rack of the named pool, from 0."
@@ -82,7 +82,7 @@ class RackSelect(QuotaSelect, DrawnSelect):
 
 
 class MachineSelect(RackSelect):
-    """The machines that a fault hits, out of those that exist at the time."""
+    """The existing machines that a fault hits."""
 
     machine: Annotated[str, Text("the name of a machine, such as big-0")] | None = Field(
         default=None, description="The machine of this name, POOL-NUMBER. Default: drawn."
@@ -110,7 +110,7 @@ class MachineSelect(RackSelect):
 
 
 class ZoneSelect(DrawnSelect):
-    """The zones that are lost, out of those that have machines at the time."""
+    """The zones with machines that are lost."""
 
     zone: PoolName | None = Field(default=None, description="This zone; default: drawn.")
 

@@ -48,7 +48,7 @@ class ByCount(Section):
 
 
 class ServerSelect(ByCount):
-    """The servers that a fault hits, out of those that exist at the time."""
+    """The existing servers that a fault hits."""
 
     pool: Annotated[str, Name()] | None = Field(default=None, description="Only this pool.")
     server: Annotated[int, Whole(0, MOST_REPLICAS - 1)] | None = Field(

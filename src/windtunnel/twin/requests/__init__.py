@@ -1,1 +1,1 @@
-"""Requests of a run: lifecycle, in-flight index, gateway, prefill apart from decode."""
+"""Requests of a run: lifecycle, in-flight index, gateway, prefill/decode split."""

@@ -1,4 +1,4 @@
-"""The encode stage: images and sound become tokens on machines of their own, one after another."""
+"""The encode stage: images and sound become tokens on separate machines, one request at a time."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from windtunnel.workload.request import Request
 
 
 class Encoders:
-    """Equal encoders and one queue, first come, first served."""
+    """Identical encoders with one first-come-first-served queue."""
 
     def __init__(self, count: int, fixed_s: float, per_token_s: float) -> None:
         self._count: Final = count
@@ -23,13 +23,14 @@ class Encoders:
         self.wait: Final = Distribution()  # seconds for an encoder, of all that got one
 
     def take(self, request: Request, now_s: float) -> None:
-        """Queues a request; `next` says when one can begin."""
+        """Queues a request; `next` returns it when an encoder is free."""
         self.taken += 1
         self.tokens += request.media_tokens
         self._queued[request.id] = (request, now_s)
 
     def next(self, now_s: float) -> tuple[Request, float] | None:
-        """A request that an encoder begins with now, and when it will be done; None: none does."""
+        """The request that an encoder begins now, and when it will be done; None when none can
+        begin."""
         if not self._queued or len(self._begun_s) == self._count:
             return None
         request, since_s = self._queued.pop(next(iter(self._queued)))
@@ -38,12 +39,13 @@ class Encoders:
         return request, now_s + self._fixed_s + self._per_token_s * float(request.media_tokens)
 
     def leave(self, request: Request, now_s: float) -> None:
-        """A request is encoded, or its client has left: its encoder, or its place, is free."""
+        """Frees the encoder or the queue position of a request that is encoded or whose client
+        left."""
         if self._queued.pop(request.id, None) is None:
             self._busy_s += now_s - self._begun_s.pop(request.id)
 
     def busy(self, now_s: float) -> float:
-        """The share of their time until now in which encoders worked."""
+        """The share of time until now in which encoders were busy."""
         working_s = sum([now_s - begun_s for begun_s in self._begun_s.values()])
         whole_s = now_s * float(self._count)
         return (self._busy_s + working_s) / whole_s if whole_s > 0.0 else 0.0

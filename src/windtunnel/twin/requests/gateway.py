@@ -1,4 +1,4 @@
-"""The gateway of a simulation: carries out what is decided, and plans when to look again."""
+"""The gateway of a simulation: carries out its decisions, and schedules its next look."""
 
 import math
 from collections.abc import Callable
@@ -18,10 +18,10 @@ DISPATCH: Final = 3
 
 
 class SimGateway:
-    """Drives the gateway of one model, and knows which request has which id.
+    """Drives the gateway of one model, and maps ids to requests.
 
-    Carrying out a decision may end requests, and so make the gateway decide more; that is carried
-    out after what was decided before.
+    Carrying out a decision may end requests, which makes the gateway decide again; later decisions
+    are carried out after the earlier ones.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class SimGateway:
         self._obey(now_s)
 
     def restart(self, now_s: float) -> None:
-        """It has forgotten all; every request that it knew has ended."""
+        """Restarts the gateway without its state; every request that it knew has ended."""
         self.driver.restart(self._start())
         self._plan(now_s)
 
     def replace(self, request: Request) -> None:
-        """A request that was let in goes on in another record."""
+        """Replaces the record of an admitted request."""
         self._requests[request.id] = request
 
     def ended(self, request: Request, now_s: float) -> None:
@@ -74,23 +74,23 @@ class SimGateway:
         self._obey(now_s)
 
     def leave(self, request: Request, now_s: float) -> None:
-        """The client of a request that is queued at the gateway gives up."""
+        """Removes a queued request whose client gave up."""
         self.driver.leave(request.id, self.clock.read(now_s))
         self._plan(now_s)
 
     def due(self, now_s: float) -> None:
-        """The time has come that the gateway was waiting for."""
+        """Lets the gateway look again at the time it asked for."""
         self._planned = None
         self.tick(now_s)
 
     def tick(self, now_s: float) -> None:
-        """Time has passed, or servers have come."""
+        """Lets the gateway decide again after time has passed or servers have become ready."""
         self._look(now_s)
         self.driver.tick(self.clock.read(now_s))
         self._obey(now_s)
 
     def hold(self) -> bool:
-        """Nothing is carried out until `release` is given what this returns."""
+        """Suspends carrying out decisions until `release` is called with the returned value."""
         held = self._held
         self._held = True
         return held
@@ -100,7 +100,7 @@ class SimGateway:
         self._obey(now_s)
 
     def _look(self, now_s: float) -> None:
-        """Polls servers for a gateway that reads their signals, and for no other."""
+        """Probes servers, but only for a gateway that reads their signals."""
         if self.driver.reads_signals:
             self._roster.probe(now_s)
 
@@ -135,7 +135,7 @@ class SimGateway:
             inside.stop(request, reason)
 
     def _plan(self, now_s: float) -> None:
-        """Keeps one event in the queue for when the gateway wants to look again."""
+        """Keeps one event in the queue for the gateway's next look."""
         next_s = self.clock.when(self.driver.next_s)
         planned = self._planned
         if planned is not None:

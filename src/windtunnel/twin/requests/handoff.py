@@ -1,12 +1,13 @@
-"""Requests whose prompt is computed on one server and whose answer on another.
+"""Requests whose prompt is computed on one server and whose answer is generated on another.
 
-The prefill half is a request of its own, the leg, that ends with its first token and keeps its
+The prefill half is a request of its own, the leg, which ends with its first token and keeps its
 blocks. When it has ended, blocks are reserved on the decoding server, which queues requests that it
 has no room for; what that server has not cached is moved over the link; then the leg's blocks are
-let go and the whole request is decoded, its first token being the decoding server's.
+freed and the whole request is decoded, its first token coming from the decoding server.
 
-Servers that do both could wait for each other's blocks for ever, each full of prompts for another.
-So where the server that computed a prompt can also decode, and the other has no room, it stays.
+Servers that do both could deadlock, each waiting for blocks of the other while full of prompts for
+it. Therefore, where the server that computed a prompt can also decode and the other has no room,
+the request stays.
 """
 
 from typing import Final
@@ -55,7 +56,7 @@ class Handoff:
         self.present_tokens: i64 = 0  # cached on the decoding server: not moved
 
     def begin(self, request: Request, prefill_server: int, now_s: float) -> Request:
-        """The leg to send to the prefill server."""
+        """Creates the leg to send to the prefill server."""
         leg = Request(
             request.id,
             request.arrived_s,
@@ -77,7 +78,8 @@ class Handoff:
         return leg
 
     def prefilled(self, leg: Request, now_s: float) -> bool:
-        """The leg has ended. Whether the request goes on: a leg that can never run does not."""
+        """Handles the end of a leg; returns whether the request goes on: not if the leg can never
+        run."""
         split = self.splits[leg.id]
         request = split.request
         if leg.dropped:
@@ -91,14 +93,14 @@ class Handoff:
         return True
 
     def note(self, request: Request) -> None:
-        """What is known of the leg is true of the whole."""
+        """Copies what is known of the leg to the whole request."""
         leg = self.splits[request.id].leg
         request.scheduled_s = leg.scheduled_s
         request.preemptions = leg.preemptions
         request.pauses = leg.pauses
 
     def move(self, request: Request, now_s: float) -> None:
-        """Reserves blocks and starts to move, or queues the request until there are some."""
+        """Reserves blocks and starts the transfer, or queues the request until there are some."""
         split = self.splits[request.id]
         tokens = int(request.prompt_tokens) - 1
         missing = self._cluster.reserve(request, tokens, now_s)
@@ -111,9 +113,10 @@ class Handoff:
             self._cluster.await_room(request, tokens)
 
     def granted(self, request: Request, now_s: float) -> bool:
-        """The decoding server has reserved the blocks that a request awaited.
+        """Starts the transfer once the decoding server has reserved the awaited blocks.
 
-        Whether they are still wanted: the request may have been taken away in the same instant.
+        Returns whether they are still needed: the request may have been withdrawn in the same
+        instant.
         """
         split = self.splits.get(request.id)
         if split is None or split.request is not request or request.stage != RESERVED:
@@ -123,7 +126,7 @@ class Handoff:
         return True
 
     def _start(self, split: Split, missing: i64, now_s: float) -> None:
-        """Moves what the decoding server has not cached; its blocks are reserved there."""
+        """Transfers what the decoding server has not cached; its blocks are reserved there."""
         request = split.request
         tokens = request.prompt_tokens - 1
         request.prefix_hit_tokens = split.leg.prefix_hit_tokens
@@ -161,7 +164,7 @@ class Handoff:
         self._cluster.submit_arrived(request, now_s)
 
     def arrived(self, request: Request, now_s: float) -> None:
-        """The KV is there: the prefill server's copy goes, the decoding starts."""
+        """Frees the prefill server's copy and starts decoding, once the KV has arrived."""
         split = self.splits.pop(request.id)
         request.transfer_end_s = request.sent_s = now_s
         self.transfer.add(now_s - request.transfer_start_s)
@@ -169,7 +172,7 @@ class Handoff:
         self._cluster.submit_arrived(request, now_s)
 
     def abandon(self, request: Request, now_s: float) -> Request | None:
-        """Undoes whatever has been done; the leg, when it is still to be taken off its server."""
+        """Undoes a handoff; returns the leg if it must still be taken off its server."""
         self.note(request)
         split = self.splits.pop(request.id)
         if split.transfer is not None:

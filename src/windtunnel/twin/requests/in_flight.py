@@ -1,9 +1,9 @@
-"""The in-flight index: which requests are inside a run, where, and which a server's end concerns.
+"""The in-flight index: which requests are in the system, where, and which a server's end affects.
 
-When a server drains under the policy `redirect`, requests go back to the router whose prompt has
-not been begun: they lose nothing. Under `immediate` all go back but those whose last token is on
-its way. A request with KV on the way to the server, or already there, has begun: under `redirect`
-it ends there. When a server is lost, every request that is linked to it is lost with it.
+When a server drains under the policy `redirect`, requests whose prompt has not been started go back
+to the router: they lose nothing. Under `immediate` all go back except those whose last token is on
+its way. A request with KV on the way to the server, or already there, has started: under `redirect`
+it ends there. When a server is lost, every request linked to it is lost with it.
 """
 
 from typing import Any, Final
@@ -41,7 +41,7 @@ class InFlight:
         return len(self.requests)
 
     def keep(self, request: Request, place: int) -> None:
-        """Notes where a request is from now on."""
+        """Records where a request is from now on."""
         number: Any = request.id  # looked up as the object that it is
         assert number not in self.requests
         request.place = place
@@ -61,7 +61,7 @@ class InFlight:
                 self._link(other, request)
 
     def remove(self, request: Request) -> None:
-        """It is at a server now, moves on to another place, or has ended."""
+        """Removes a request that is now at a server, moves elsewhere, or has ended."""
         del self.requests[request.id]
         if request.place in (AT_GATEWAY, UNPLACED):
             self.queued[request.model] -= 1
@@ -75,7 +75,7 @@ class InFlight:
                 del self._linked[other][request.id]
 
     def clear(self) -> None:
-        """The run is over."""
+        """Removes all requests at the end of a run."""
         for request in list(self.requests.values()):
             self.remove(request)
 
@@ -86,15 +86,16 @@ class InFlight:
         linked[request.id] = request
 
     def linked(self, server: int) -> list[Request]:
-        """Requests on their way to a server, or split over it and another."""
+        """Requests on their way to a server, or split between it and another."""
         return [*self._on_the_way(server), *self._linked.get(server, {}).values()]
 
     def _on_the_way(self, server: int) -> list[Request]:
-        """Requests that are sent to a server, and not in its queue yet."""
+        """Requests that were sent to a server but are not in its queue yet."""
         return self._coming[server].requests() if server < len(self._coming) else []
 
     def redirected(self, server: Server, begun: bool) -> list[Request]:  # noqa: FBT001
-        """Requests that go back to the router when a server drains; with `begun`, started ones."""
+        """Requests that go back to the router when a server drains; with `begun`, also started
+        ones."""
         found: dict[int, Request] = {}
         for one in server.unfinished():
             if one.stage not in {ENDING, CLOSING} and (begun or _not_begun(one)):
@@ -108,7 +109,7 @@ class InFlight:
         return [found[number] for number in sorted(found)]
 
     def lost(self, server: Server) -> list[Request]:
-        """Requests that are at a server or linked to it, whole ones, by id."""
+        """The whole requests at a server or linked to it, by id."""
         found = dict(self._linked.get(int(server.index), {}))
         for request in self._on_the_way(int(server.index)):
             found[request.id] = request
@@ -117,7 +118,7 @@ class InFlight:
         return [found[number] for number in sorted(found)]
 
     def fault(self) -> str | None:
-        """What is wrong with the index, against a scan of all requests; None: nothing."""
+        """Describes a difference between the index and a scan of all requests; None without one."""
         queued, tokens = [0] * len(self.queued), [0] * len(self.queued)
         linked: dict[int, dict[int, Request]] = {}
         for request in self.requests.values():
@@ -140,14 +141,14 @@ class InFlight:
         return None
 
     def note_splits(self) -> None:
-        """The run is over: notes how far requests have come that are computed on two servers."""
+        """Records the progress of split requests at the end of a run."""
         if self._handoff is not None:
             for request in self.requests.values():
                 if request.place == SPLIT:
                     self._handoff.note(request)
 
     def everywhere(self, servers: list[Server]) -> list[Request]:
-        """Every whole request that has arrived and not ended, by id."""
+        """All whole requests that have arrived and not ended, by id."""
         found = list(self.requests.values())
         for server in servers:
             found.extend([one for one in server.unfinished() if one.parent is None])
@@ -160,7 +161,7 @@ def _id_of(request: Request) -> int:
 
 
 def _not_begun(request: Request) -> bool:
-    """Whether nothing of it was computed: it is on its way, or waits and never ran."""
+    """Whether no part of it was computed: it is on its way, or waits and never ran."""
     if request.place == ON_THE_WAY:
         return True
     return request.stage in {WAITING, FETCHING} and request.scheduled_s == UNSET

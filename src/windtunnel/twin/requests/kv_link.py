@@ -1,9 +1,9 @@
-"""The network that moves KV from one server to another: transfers share the links that they use.
+"""The network that moves KV between servers: transfers share the links that they use.
 
 A transfer waits for the latency and then moves its bytes from the NIC of one server to the NIC of
-another, and, where the scenario says so, over the uplinks of their racks and the fabric of their
-cluster. Transfers share them max-min fair, from the moment that one joins or ends. Without
-contention each moves as if it were alone.
+another and, where configured, over the uplinks of their racks and the fabric of their cluster.
+Transfers share links max-min fair, recomputed whenever one joins or ends. Without contention each
+moves as if it were alone.
 """
 
 import math
@@ -47,17 +47,17 @@ class KvNetwork(Actor):
         return self.waiting + self.moving
 
     def carried_until(self, now_s: float) -> float:
-        """Bytes that have been moved, also of transfers that were abandoned."""
+        """Bytes moved so far, including those of abandoned transfers."""
         return self._carried_bytes + self._shares.speed * (now_s - self._settled_s)
 
     def busy_until(self, now_s: float) -> float:
-        """Seconds in which KV was moving over the link that moved some for longest."""
+        """The busy time of the link that was busy for longest."""
         return max([link.busy_until(now_s) for link in self._links.values()], default=0.0)
 
     def start(
         self, request: Request, size: float, source: int, site: int, now_s: float
     ) -> Transfer:
-        """Begins to move bytes for a request from a server to its own, both at one site."""
+        """Starts a transfer from a server to the request's own, both at one site."""
         route = self._links_between(source, int(request.server), site)
         transfer = Transfer(request, size, now_s + self._latency_s, route)
         if not self._contention:
@@ -89,9 +89,9 @@ class KvNetwork(Actor):
         return link
 
     def shift(self, transfer: Transfer, begun_s: float, now_s: float, least_bytes: float) -> None:
-        """Part of it has been moved since then, in time in which its links moved nothing else.
+        """Counts the part of a transfer that was moved since `begun_s`, while its links were idle.
 
-        `least_bytes` are left in any case. Its latency has not passed yet.
+        At least `least_bytes` remain. Its latency has not passed yet.
         """
         rate = min([link.bytes_per_s for link in transfer.route])
         seconds = now_s - begun_s
@@ -105,7 +105,7 @@ class KvNetwork(Actor):
         transfer.left = transfer.size - moved
 
     def abandon(self, transfer: Transfer, now_s: float) -> None:
-        """Takes a transfer off its links; the others share what it had."""
+        """Takes a transfer off its links; the others share its bandwidth."""
         self._settle(now_s)
         transfer.gone = True
         self.abandoned += 1
@@ -117,7 +117,7 @@ class KvNetwork(Actor):
         self._plan()
 
     def advance(self, now_s: float) -> list[Request]:
-        """What joins at `now_s` shares from now on; returns the requests whose bytes are there."""
+        """Adds transfers that join now; returns the requests whose bytes have arrived."""
         self._settle(now_s)
         arrived: list[Request] = []
         shares = self._shares
@@ -151,7 +151,7 @@ class KvNetwork(Actor):
         self._shares.remove(transfer, now_s)
 
     def _settle(self, now_s: float) -> None:
-        """Counts what has been moved since the last change."""
+        """Counts the bytes moved since the last change."""
         self._carried_bytes = self.carried_until(now_s)
         self._settled_s = now_s
 

@@ -1,7 +1,7 @@
 """The lifecycle of requests in a run: arrival, gateway, routing, servers, end.
 
-`simulation.py` says when something happens; here is what happens to requests then. There is one way
-in (`arrive`) and one way out (`_end`).
+`simulation.py` determines when something happens; this module does it. There is one way in
+(`arrive`) and one way out (`_end`).
 """
 
 import math
@@ -66,11 +66,12 @@ NO_SCORES: Final[list[tuple[int, float]]] = []
 
 ENDED_PER_BREATH: Final = 1_024
 LONGEST_WAIT_S: Final = 3600.0
-"""The most that a request waits before it is sent again, however often it was."""
+"""The longest wait before a retry, however many there were."""
 
 
 class ServingParts:
-    """What requests pass on their way: services, servers, encoders, prefill apart from decode."""
+    """The parts that requests pass through: services, servers, encoders, and the prefill/decode
+    split."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class ServingParts:
 
 
 class RequestLifecycle(RequestPort):
-    """Requests inside a run, and every step that one of them can take."""
+    """The requests in a run, and every step that a request can take."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class RequestLifecycle(RequestPort):
 
     @property
     def work_remains(self) -> bool:
-        """Whether a request is inside or on its way: the one place that knows."""
+        """Whether a request is in the system or still to come: the one place that knows."""
         return self.traffic.next_s != math.inf or self.recorder.arrived > self.recorder.ended
 
     # The way in
@@ -180,7 +181,7 @@ class RequestLifecycle(RequestPort):
             self._route(request)
 
     def _encode(self) -> None:
-        """Lets encoders that are free begin with requests that are queued for them."""
+        """Lets free encoders begin with queued requests."""
         assert self.encoders is not None
         begun = self.encoders.next(self.now_s)
         while begun is not None:
@@ -189,7 +190,7 @@ class RequestLifecycle(RequestPort):
             begun = self.encoders.next(self.now_s)
 
     def _leave_encoder(self, request: Request) -> None:
-        """A request is encoded, or gives up before it is: the next one begins."""
+        """Frees the encoder of a request that is encoded or gave up; the next one begins."""
         assert self.encoders is not None
         self.encoders.leave(request, self.now_s)
         self._encode()
@@ -253,7 +254,7 @@ class RequestLifecycle(RequestPort):
             self._collect(server)
 
     def stop_gateway(self, on: bool) -> None:  # noqa: FBT001
-        """All models have one gateway. It holds the connections of clients: they end with it."""
+        """Stops or restarts the one gateway of all models. Client connections end with it."""
         self._gateway_stops += 1 if on else -1
         if on:
             gateways = [one.gateway for one in self.services if one.gateway is not None]
@@ -283,7 +284,8 @@ class RequestLifecycle(RequestPort):
     # Servers that come and go
 
     def opened(self, model: int) -> None:
-        """A server is ready: first those go that were let in without one, then others may be."""
+        """Routes the requests that were admitted without a server, then lets the gateway admit
+        more."""
         service = self.services[model]
         if service.unplaced:
             service.update(self.cluster, model)
@@ -302,7 +304,7 @@ class RequestLifecycle(RequestPort):
             self._redirect(request, server)
 
     def _redirect(self, request: Request, server: Server) -> None:
-        """Takes a request away from its server, to begin with anew on another."""
+        """Withdraws a request from its server, to start over on another."""
         self._withdraw(request)
         request.lose_try(int(server.index), self.now_s, DRAINED)
         again = self._renew(request)
@@ -317,7 +319,8 @@ class RequestLifecycle(RequestPort):
         self._route(again)
 
     def lose(self, server: Server, reason: str) -> None:
-        """All requests leave before any is sent elsewhere: the gateway may decide meanwhile."""
+        """Withdraws all requests before any is sent elsewhere: the gateway may decide in
+        between."""
         concerned = self.in_flight.lost(server)
         pool = self.cluster.replicas[server.index].pool
         for request in concerned:
@@ -374,7 +377,7 @@ class RequestLifecycle(RequestPort):
             gateway.release(before, self.now_s)
 
     def _turn_back(self, request: Request, server: Server) -> None:
-        """A server answered 429: the request is sent again after a while, or ends."""
+        """Retries a request after a backoff when a server answered 429, or ends it."""
         pool = self.cluster.replicas[server.index].pool
         pool.rate_limited += 1
         if request.retries >= self._attempts:
@@ -391,7 +394,7 @@ class RequestLifecycle(RequestPort):
         request.planned = self.timers.push(self.now_s + min(wait_s, LONGEST_WAIT_S), AGAIN, request)
 
     def _renew(self, request: Request) -> Request:
-        """A request that was taken off its server, as if that had never had it."""
+        """A new record for a withdrawn request, as if its server had never had it."""
         self._leave(request)
         again = request.again()
         if request.alarm is not None:
@@ -403,14 +406,14 @@ class RequestLifecycle(RequestPort):
         return again
 
     def _leave(self, request: Request) -> None:
-        """A request, or a half of one, that was sent to a server is there no more."""
+        """Uncounts a request, or one half of it, that is no longer at its server."""
         signals = self.services[request.model].signals
         signals.ended(request.server, request.prompt_tokens)
         if self.cluster.draining:
             self.cluster.left(request.server)
 
     def due(self, kind: int, request: Request) -> None:
-        """What was planned for a request is due."""
+        """Handles a timer of a request."""
         if kind == TIMEOUT:
             request.alarm = None
             self._time_out(request)
@@ -441,7 +444,7 @@ class RequestLifecycle(RequestPort):
             self._collect(server)
 
     def use_room(self) -> None:
-        """Servers have blocks for requests that awaited them: their KV begins to move."""
+        """Starts the KV transfers of requests that were granted blocks."""
         assert self._handoff is not None
         granting = self.cluster.granting
         while granting:
@@ -453,7 +456,7 @@ class RequestLifecycle(RequestPort):
                     self._settle(request)
 
     def land(self) -> None:
-        """KV has arrived where it was wanted, or has begun to move."""
+        """Handles KV transfers that have arrived, or that begin."""
         network = self.cluster.network
         assert network is not None
         assert self.splitting is not None
@@ -464,7 +467,7 @@ class RequestLifecycle(RequestPort):
             self._settle(request)
 
     def _settle(self, request: Request) -> None:
-        """Once a split request's KV is across, the decoding server has it whole."""
+        """Hands a split request to the decoding server once all its KV has arrived."""
         assert self.splitting is not None
         if request.id not in self.splitting.handoff.splits:
             self.in_flight.remove(request)
@@ -506,7 +509,7 @@ class RequestLifecycle(RequestPort):
     # The ways out
 
     def _end(self, request: Request, outcome: str) -> None:
-        """The one way out of a run that goes on: everything that follows from an end is here."""
+        """Ends a request: the one way out of a continuing run, with all consequences."""
         now_s = self.clock.now_s
         request.place = ENDED
         if request.alarm is not None:
@@ -529,7 +532,8 @@ class RequestLifecycle(RequestPort):
             self.traffic.ended(request, outcome == COMPLETED, max(now_s, request.finished_s))
 
     def _time_out(self, request: Request) -> None:
-        """The client leaves; a step that ends at this very instant still counts."""
+        """Ends a request whose client leaves; a step that ends at this very instant still
+        counts."""
         if request.place == AT_SERVER and self.servers[request.server].wake_s <= self.now_s:
             self.step(self.servers[request.server])
             if request.place == ENDED:
@@ -574,16 +578,16 @@ class RequestLifecycle(RequestPort):
             self.cluster.cancel(leg, self.now_s)
 
     def _take_back(self, request: Request) -> None:
-        """A step that was planned for it, and has not begun by its end, never was."""
+        """Clears the start of a step that was planned for a request but has not begun."""
         if request.scheduled_s > self.now_s:
             request.scheduled_s = UNSET
 
     # The end of a run
 
     def finish(self, *, one_by_one: bool = True) -> None:
-        """At the horizon, every request that has not ended is unfinished, and counted.
+        """Ends all remaining requests as unfinished at the horizon, and counts them.
 
-        They are counted together where there is no time to look at each.
+        Without `one_by_one` they are counted together, where there is no time to process each.
         """
         for server in self.servers:
             server.stop(self.now_s)
@@ -610,7 +614,7 @@ def _is_past_gateway(request: Request) -> bool:
 
 
 class TrafficArrivals(Component):
-    """Traffic reaches the run."""
+    """Delivers the arrivals of traffic."""
 
     def __init__(self, requests: RequestLifecycle) -> None:
         self._requests: Final = requests
@@ -624,7 +628,7 @@ class TrafficArrivals(Component):
 
 
 class RequestTimers(Component):
-    """Everything that is planned for requests: deadlines, delays, retries, looks of the gateway."""
+    """The timers of requests: deadlines, delays, retries, and the gateway's looks."""
 
     def __init__(self, requests: RequestLifecycle) -> None:
         self._requests: Final = requests
@@ -646,7 +650,7 @@ class RequestTimers(Component):
 
 
 class ServerSteps(Component):
-    """Steps of servers end, and transfers of KV on the link between them."""
+    """Ends the steps of servers, and the KV transfers between them."""
 
     def __init__(self, requests: RequestLifecycle) -> None:
         self._requests: Final = requests

@@ -1,14 +1,13 @@
-"""Links that transfers share, max-min fair: no transfer could be faster without making one slower
-that is no faster than itself.
+"""Links that transfers share, max-min fair: no transfer could be faster without slowing one that is
+no faster than itself.
 
-Progressive filling says what that is: all rates grow together; when a link is full, the transfers
-on it keep the rate that they have, its level, and the others go on. So every transfer has one link
-that holds it back, and all that a link holds back are equally fast. A link therefore counts the
-bytes that it has moved for each of them, and a change of its level is one change, however many it
-holds back.
+Progressive filling computes this: all rates grow together; when a link is full, the transfers on it
+keep their current rate, its level, and the others go on. So every transfer is limited by one link,
+and all transfers limited by a link are equally fast. A link therefore counts the bytes moved for
+each of them, and a change of its level is one change, however many transfers it limits.
 
-What comes or goes changes nothing below its own rate. From there up, levels are computed again for
-its links, and for those links alone on which a transfer gets another rate than before.
+A transfer that joins or leaves changes nothing below its own rate. From there up, levels are
+recomputed for its links, and otherwise only for links on which a transfer's rate changes.
 """
 
 import math
@@ -21,13 +20,13 @@ from windtunnel.workload.request import Request
 FULL: Final = 0
 PASSED: Final = 1  # the level of before, which those that the link held back now exceed
 NEAR: Final = 1e-12
-"""Levels that differ by less are equal: sums are rounded."""
+"""Levels that differ by less are equal, because sums are rounded."""
 
 
 class Link(HeapNode):
     """One direction of a NIC or of a rack's uplink, or a fabric; and the transfers on it.
 
-    In a heap by the time at which the first of the transfers that it holds back has ended.
+    In a heap by the time at which the first of the transfers that it limits ends.
     """
 
     def __init__(self, number: int, bytes_per_s: float) -> None:
@@ -49,7 +48,7 @@ class Link(HeapNode):
         self._used_s = -math.inf  # its time up to then is used, or will not be
 
     def begin(self, now_s: float) -> None:
-        """Another transfer moves over it."""
+        """Counts another transfer that moves over the link."""
         if self._moving == 0:
             self._since_s = now_s
         self._moving += 1
@@ -61,12 +60,12 @@ class Link(HeapNode):
             self._used_s = now_s
 
     def idle_s(self, since_s: float, now_s: float) -> float:
-        """Seconds of the past that are not used."""
+        """Seconds since `since_s` that are unused."""
         until_s = self._since_s if self._moving else now_s
         return max(0.0, until_s - max(since_s, self._used_s))
 
     def use(self, since_s: float, seconds: float) -> None:
-        """Something was moved in such seconds."""
+        """Counts seconds of past transfer time."""
         self._used_s = max(since_s, self._used_s) + seconds
         self._busy_s += seconds
 
@@ -75,7 +74,7 @@ class Link(HeapNode):
         return self._busy_s + (now_s - self._since_s if self._moving else 0.0)
 
     def next_level(self) -> float:
-        """At which rate of those that nothing holds back before it is full."""
+        """The rate of its unlimited transfers at which the link is full."""
         levels = sorted([(other.level, len(held)) for other, held in self.on.items()])
         free = 0
         for _, count in levels:
@@ -91,7 +90,7 @@ class Link(HeapNode):
 
 
 class Transfer(HeapNode):
-    """Bytes on their way for a request; in a heap of the link that holds it back."""
+    """Bytes on their way for a request; in a heap of the link that limits it."""
 
     __slots__ = ("gone", "held_by", "joins_s", "left", "links", "request", "route", "size")
 
@@ -109,7 +108,7 @@ class Transfer(HeapNode):
 
 
 class LinkShares:
-    """The rates of transfers. After `add` and `remove`, `share` gives each its new one."""
+    """The rates of transfers. After `add` and `remove`, `share` computes the new ones."""
 
     def __init__(self) -> None:
         self.ends: Final = NodeHeap()  # links, by the end of the first transfer of each
@@ -157,7 +156,7 @@ class LinkShares:
         return None
 
     def share(self, now_s: float) -> None:
-        """Levels anew, for whatever those that came and went have changed."""
+        """Recomputes the levels affected by the transfers that joined or left."""
         agenda, opened = self._agenda, self._open
         for link in opened:
             self._expect(link)
@@ -184,7 +183,7 @@ class LinkShares:
             self.speed = 0.0  # without what is lost in rounding
 
     def _plan(self, link: Link, now_s: float) -> None:
-        """When the first that it holds back ends, at the rate that it has."""
+        """Schedules the end of the first transfer that the link limits, at its current rate."""
         rate = link.before if link.open else link.level
         left = link.held.nodes[0].tag - link.served - rate * (now_s - link.settled_s)
         link.tag = now_s + max(0.0, left) / rate
@@ -194,7 +193,7 @@ class LinkShares:
             self.ends.fix(link)
 
     def _reopen(self, link: Link, now_s: float) -> None:
-        """Its level is to be computed; until then it limits no transfer."""
+        """Marks a link's level as to be computed; until then it limits no transfer."""
         if link.open:
             return
         count = len(link.held)
@@ -209,7 +208,7 @@ class LinkShares:
         self._open.append(link)
 
     def _follow(self, link: Link, now_s: float) -> None:
-        """A transfer on a link has another rate than before."""
+        """Reopens a link on which a transfer's rate has changed."""
         if link.open:
             return
         self._reopen(link, now_s)
@@ -220,7 +219,7 @@ class LinkShares:
         self._expect(link)
 
     def _expect(self, link: Link) -> None:
-        """When it is full, as far as is known; and when it would have been."""
+        """Queues when the link will be full, as far as known; and its former level."""
         level, before = link.next_level(), link.before
         if before < math.inf:
             if math.fabs(level - before) <= NEAR * before:
@@ -232,7 +231,7 @@ class LinkShares:
             heappush(self._agenda, (level, FULL, link.sequence, link.version, link))
 
     def _fill(self, link: Link, level: float, now_s: float) -> None:
-        """It is full: from now on it holds back those on it that nothing else held back."""
+        """Marks a link as full: from now on it limits its transfers that no other link limits."""
         link.level = level
         changed = level != link.before
         for other in list(link.on):
@@ -250,7 +249,7 @@ class LinkShares:
                 self._follow(other, now_s)
 
     def _hold(self, transfer: Transfer, link: Link) -> None:
-        """The link holds a transfer back, in the place of another."""
+        """Makes the link limit a transfer, in place of another."""
         before = transfer.held_by
         assert before is not None
         left = max(0.0, transfer.tag - before.served)

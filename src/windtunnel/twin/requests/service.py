@@ -1,4 +1,4 @@
-"""What serves one model: its gateway, its routers, and requests without a server."""
+"""The service of one model: its gateway, its routers, and requests without a server."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -16,11 +16,11 @@ class Routers(NamedTuple):
 
     decode: Router
     prefill: list[Router | None]
-    """By site; None: prompts stay with answers."""
+    """By site; None where prompts are computed on the decode servers."""
 
 
 class Service:
-    """The servers of one model as its requests meet them. Two models share none of it."""
+    """The gateway and routers in front of one model's servers. Models share none of it."""
 
     def __init__(
         self,
@@ -47,23 +47,24 @@ class Service:
         )
 
     def restart(self, cluster: Cluster, model: int, now_s: float) -> None:
-        """Gateway and routers have forgotten all; every request that they knew has ended."""
+        """Restarts gateway and routers without their state; every request that they knew has
+        ended."""
         self.router, self.prefill_routers = self._start()
         self.servers_changed(cluster, model)
         if self.gateway is not None:
             self.gateway.restart(now_s)
 
     def servers_changed(self, cluster: Cluster, model: int) -> None:
-        """Servers have come or gone: routers learn it now, or before the next choice.
+        """Marks a change of servers: routers learn of it now, or before the next choice.
 
-        A change then costs little, however many servers there are.
+        This keeps a change cheap, however many servers there are.
         """
         self.is_outdated = True
         if self._is_eager:
             self.update(cluster, model)
 
     def update(self, cluster: Cluster, model: int) -> None:
-        """Tells the routers of the model which servers there are: all of them share a journal."""
+        """Updates the candidates of the model's routers, all at once since they share a journal."""
         if not self.is_outdated:
             return
         self.is_outdated = False
@@ -77,19 +78,19 @@ class Service:
                 router.set_candidates(cluster.prefillers(model, site))
 
     def probe(self, router: Router, now_s: float) -> None:
-        """Asks servers for their load, for a router that is about to decide on it."""
+        """Probes servers for a router that is about to decide by their load."""
         if router.reads_signals and router.candidates:
             self.roster.probe(now_s)
 
     def judge(self, request: Request, server: int, now_s: float) -> Judgement | None:
-        """Regret of sending a request to this server, where a run measures it."""
+        """The regret of sending a request to this server, where a run measures it."""
         if self.counterfactual is None:
             return None
         probe(self.roster.ready, self.counterfactual.signals, now_s)
         return self.counterfactual.judge(request, server, now_s)
 
     def gone(self, server: int) -> None:
-        """A server will never answer again: what was remembered of it can go."""
+        """Forgets a server that will never answer again."""
         self.router.gone(server)
         if self.counterfactual is not None:
             self.counterfactual.gone(server)
@@ -99,11 +100,11 @@ class Service:
 
 
 def waiting_for_servers(services: list[Service]) -> int:
-    """How many requests were admitted while no server was ready, and are still without one."""
+    """The number of admitted requests that still have no server."""
     return sum([len(one.unplaced) for one in services])
 
 
 def waiting_outside(services: list[Service]) -> int:
-    """How many requests wait at gateways."""
+    """The number of requests queued at gateways."""
     gateways = [one.gateway for one in services if one.gateway is not None]
     return sum([one.driver.gateway.queued for one in gateways])

@@ -1,4 +1,5 @@
-"""Disaggregation: sends the prefill of a request to another server than the one that decodes."""
+"""Disaggregation: sends the prefill of a request to a different server from the one that
+decodes."""
 
 from typing import Final
 
@@ -28,7 +29,7 @@ class Splitting:
         event_log: EventLog | None,
         now_s: float,
     ) -> Request | None:
-        """The half to send to a prefill server; None: `server` gets the whole request."""
+        """The prefill half of a request; None when `server` gets the whole request."""
         # Prompts are computed in the cluster where they are decoded: KV goes no further.
         router = service.prefill_routers[cluster.replicas[server.index].pool.site]
         if router is None or server.refusal(request):

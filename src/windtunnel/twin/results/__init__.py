@@ -1,1 +1,1 @@
-"""What a run records, and its result."""
+"""The records of a run, and its result."""

@@ -1,4 +1,4 @@
-"""The accounts of a run by class, source, tenant and server: plain counts, found by number."""
+"""The accounts of a run by class, source, tenant and server: plain counts, indexed by number."""
 
 import math
 from typing import Final
@@ -10,11 +10,11 @@ from windtunnel.workload.request import UNSET, Request
 
 MOST_TENANTS: Final = 1_000
 OTHERS: Final = "(others)"
-"""The account of every tenant after the first MOST_TENANTS, in the order in which they came."""
+"""The account of all tenants after the first MOST_TENANTS, in order of appearance."""
 
 
 class Owners:
-    """Whose each server is: its pool, and its number there. Servers are added as they come."""
+    """The pool of each server, and its number there. Servers are added as they are created."""
 
     def __init__(self, pools: list[str]) -> None:
         self.names: Final = pools
@@ -29,7 +29,7 @@ class Owners:
 
 
 class RecordNames:
-    """What the numbers of a request stand for. The lists are the traffic's, and may grow."""
+    """The names behind the numbers of a request. The lists belong to the traffic, and may grow."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class RecordNames:
 
 
 class SloTargets:
-    """What a class of service promises; infinity where it promises nothing."""
+    """The targets of a class of service; infinity where it has none."""
 
     def __init__(self, ttft_s: float, tpot_s: float, e2e_s: float) -> None:
         self.ttft_s: Final = ttft_s
@@ -74,14 +74,14 @@ class OutcomeTally:
         self.others[outcome] = self.others.get(outcome, 0) + 1
 
     def give_up(self, outcome: str) -> None:
-        """All that have not ended end so."""
+        """Gives all requests that have not ended this outcome."""
         left = int(self.requests) - int(self.completed) - sum(self.others.values())
         if left:
             self.others[outcome] = self.others.get(outcome, 0) + left
 
 
 class Account(OutcomeTally):
-    """What a source or a tenant asked for, and what it got."""
+    """What a source or a tenant requested, and what it received."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -101,7 +101,7 @@ class Account(OutcomeTally):
 
 
 class TenantAccount(Account):
-    """The same of a tenant, with its latencies: few are kept, since there may be a thousand."""
+    """The account of a tenant, with few kept latencies, since there may be a thousand tenants."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -110,7 +110,7 @@ class TenantAccount(Account):
 
 
 class WorkAccount(Account):
-    """What was asked of a model, or of all, and how much of it was cached."""
+    """What was requested of one model or all, and how much of it was cached."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -139,7 +139,7 @@ class LatencyAccount:
         self.queue = Distribution()
 
     def add(self, request: Request, ttft_s: float, tpot_s: float, e2e_s: float) -> None:
-        """`tpot_s` is UNSET for an answer of one token."""
+        """Adds a request; `tpot_s` is UNSET for an answer of one token."""
         self.ttft.add(ttft_s)
         self.e2e.add(e2e_s)
         self.queue.add(request.scheduled_s - request.arrived_s)
@@ -147,13 +147,13 @@ class LatencyAccount:
             self.tpot.add(tpot_s)
 
     def fold(self) -> None:
-        """Gives up exact percentiles: there are too many values to keep."""
+        """Gives up exact percentiles, since there are too many values to keep."""
         for values in (self.ttft, self.tpot, self.e2e, self.queue):
             values.fold()
 
 
 def all_latencies(parts: list[LatencyAccount]) -> LatencyAccount:
-    """The latencies of several as one."""
+    """Merges the latencies of several accounts."""
     whole = LatencyAccount()
     whole.ttft = together([one.ttft for one in parts])
     whole.tpot = together([one.tpot for one in parts])
@@ -163,7 +163,7 @@ def all_latencies(parts: list[LatencyAccount]) -> LatencyAccount:
 
 
 class ModelAccount(WorkAccount):
-    """What was asked of one of several models, what came of it, and its latencies."""
+    """The account of one of several models: requests, outcomes and latencies."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -171,7 +171,7 @@ class ModelAccount(WorkAccount):
 
 
 class ClassAccount(OutcomeTally):
-    """How a class of service fared: its counts, target by target, and its latencies."""
+    """The account of a class of service: its counts, by target, and its latencies."""
 
     def __init__(self, name: str, targets: SloTargets) -> None:
         super().__init__(name)
@@ -183,7 +183,7 @@ class ClassAccount(OutcomeTally):
 
 
 class ServerAccount:
-    """What came of the requests of one server."""
+    """The account of one server's requests."""
 
     def __init__(self) -> None:
         self.requests: i64 = 0
@@ -197,7 +197,7 @@ class ServerAccount:
 
 
 MOST_LISTED: Final = 1_000
-"""LoRA adapters that have an account of their own."""
+"""The number of LoRA adapters with an account of their own."""
 
 
 class AdapterAccounts:
@@ -216,7 +216,7 @@ class AdapterAccounts:
 
 
 class SessionAccounts:
-    """Sessions by number. The first million are timed; beyond that, turns alone are counted."""
+    """Sessions by number. The first million are timed; beyond that, only turns are counted."""
 
     def __init__(self) -> None:
         self.cold_ttft: Final = Distribution()  # of first turns, and of later ones
@@ -246,13 +246,13 @@ class SessionAccounts:
             self.warm_ttft.add(ttft_s)
 
     def end(self, request: Request) -> None:
-        """A turn ended, whichever way; with its end unset, it did not."""
+        """Records the end of a turn, whatever its outcome; UNSET when it did not end."""
         number: int = request.session
         if number < EXACT_VALUES:
             self._end_s[number] = request.finished_s
 
     def durations(self) -> Distribution:
-        """First arrival to last end, of those sessions whose last turn has ended."""
+        """The durations from first arrival to last end, of sessions whose last turn has ended."""
         found = Distribution()
         for start_s, end_s in zip(self._start_s, self._end_s, strict=True):
             if start_s >= 0.0 and end_s >= 0.0:

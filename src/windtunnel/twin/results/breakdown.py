@@ -1,4 +1,4 @@
-"""The parts of a result: by class, source, tenant and server, sessions, the gateway."""
+"""The breakdowns of a result: by class, source, tenant and server, sessions, the gateway."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -26,18 +26,18 @@ from windtunnel.twin.settings import PoolSettings
 from windtunnel.twin.simulation import Simulation
 
 MOST_SERVERS = 1_000
-"""Servers that a result lists one by one; `timeline.parquet` has all of them."""
+"""The most servers that a result lists; `timeline.parquet` has all of them."""
 
 
 def per(amount: float, of: float) -> float | None:
-    """A ratio, or nothing where there is nothing to relate to."""
+    """A ratio; None when the divisor is 0."""
     return amount / of if of else None
 
 
 def classes_of(plan: ScenarioPlan, accounts: list[ClassAccount], seconds: float) -> dict[str, Any]:
-    """How the classes that sources or requests have fared, by name.
+    """The figures of the classes that sources or requests use, by name.
 
-    A target that was never set was neither kept nor missed.
+    A target that is not set is neither met nor missed.
     """
     named = {entry.slo for entry in plan.workload}
     return {
@@ -63,12 +63,12 @@ def classes_of(plan: ScenarioPlan, accounts: list[ClassAccount], seconds: float)
 
 
 def sources_of(accounts: Iterable[Account], seconds: float) -> dict[str, Any]:
-    """What each source asked for and got, in the scenario's order."""
+    """The figures of each source, in the scenario's order."""
     return {account.name: _account(account, seconds) for account in accounts}
 
 
 def tenants_of(accounts: Iterable[TenantAccount], seconds: float) -> dict[str, Any]:
-    """The same of tenants, in the order in which they came, with their latencies."""
+    """The figures of each tenant with its latencies, in order of appearance."""
     return {
         account.name: {
             **_account(account, seconds),
@@ -99,18 +99,18 @@ def _account(account: Account, seconds: float) -> dict[str, Any]:
 
 
 def _served(account: Account) -> float | None:
-    """The part of the tokens it asked for that it was served."""
+    """The share of the requested tokens that were served."""
     return per(int(account.prompt_tokens + account.output_tokens), int(account.asked_tokens))
 
 
 def fairness_of(
     accounts: Iterable[Account], weights: Mapping[str, float] | None = None
 ) -> dict[str, float | None]:
-    """Jain's index over tenants of what each got relative to what it asked for.
+    """Jain's index over tenants of what each received relative to what it requested.
 
-    Relative, since a tenant that asks for twice as much and gets twice as much has been treated as
-    fairly as the others. Where tenants have weights, tokens are relative to what each would have
-    had of all tokens served, divided by weight among those that ask for more.
+    Relative, since a tenant that requests twice as much and gets twice as much has been treated as
+    fairly as the others. Where tenants have weights, tokens are relative to each tenant's fair
+    amount: all served tokens, divided by weight among those that request more.
     """
     asking = [account for account in accounts if account.requests]
     served = [_served(account) or 0.0 for account in asking]
@@ -124,7 +124,7 @@ def fairness_of(
 
 
 def fair_amounts(total: float, asked: list[float], weights: list[float]) -> list[float]:
-    """Divides a total by weight; a smaller demand leaves the rest of its part to the others."""
+    """Divides a total by weight; what a smaller demand leaves of its part goes to the others."""
     amounts = [0.0] * len(asked)
     hungry = list(range(len(asked)))
     while hungry:
@@ -144,7 +144,7 @@ def jain(shares: list[float]) -> float | None:
 
 
 def sessions_of(simulation: Simulation) -> dict[str, Any]:
-    """How conversations went: the first turn finds a cold cache, later ones a warm one."""
+    """The figures of sessions: the first turn finds a cold cache, later ones a warm one."""
     sessions, ends = simulation.recorder.sessions, simulation.traffic.sessions
     return {
         "count": sessions.count,
@@ -177,7 +177,7 @@ def gateway_of(gateways: Sequence[SimGateway | None]) -> dict[str, Any] | None:
 
 
 def models_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | None:
-    """How each of several models fared, with the keys of the whole; None where there is one."""
+    """The figures of each of several models, with the keys of the whole; None with one model."""
     accounts, measured = simulation.recorder.models, simulation.recorder.measured.models
     seconds, window_s = simulation.now_s, measured_s(simulation)
     if not accounts:
@@ -213,7 +213,7 @@ def models_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | No
 
 
 def measured_s(simulation: Simulation) -> float:
-    """How long a run was measured."""
+    """The length of the measurement window within the run."""
     window, seconds = simulation.recorder.window, simulation.now_s
     return seconds if window is None else window.length_s(seconds)
 
@@ -235,7 +235,7 @@ def throughput_of(account: WorkAccount, seconds: float) -> dict[str, float | Non
 
 
 def latency_of(latencies: LatencyAccount, servers: Iterable[Server]) -> dict[str, Any]:
-    """Latencies of requests, and gaps between tokens as the servers made them."""
+    """Latencies of requests, and inter-token times as the servers produced them."""
     gaps = merged(server.token_gaps for server in servers)
     return {
         "ttft": summary(latencies.ttft),
@@ -247,7 +247,7 @@ def latency_of(latencies: LatencyAccount, servers: Iterable[Server]) -> dict[str
 
 
 def speculative_of(pool: Pool) -> dict[str, Any]:
-    """What became of the drafts of a pool's servers; nothing where it drafts nothing."""
+    """The figures of drafts of a pool's servers; empty without speculative decoding."""
     counts = [server.drafts for server in pool.servers if server.drafts is not None]
     if pool.limits.drafts is None:
         return {}
@@ -266,7 +266,7 @@ def speculative_of(pool: Pool) -> dict[str, Any]:
 
 
 def adapters_of(simulation: Simulation, seconds: float) -> dict[str, Any] | None:
-    """How LoRA adapters fared, in the order of their numbers; None where no server has slots."""
+    """The figures of LoRA adapters, by number; None when no server has slots."""
     slots = [server.slots for server in simulation.servers if server.slots is not None]
     if not slots:
         return None
@@ -288,7 +288,7 @@ def adapters_of(simulation: Simulation, seconds: float) -> dict[str, Any] | None
 
 
 def replicas_of(plan: PoolSettings, pool: Pool) -> dict[str, int]:
-    """How many servers a pool had, and what came of scaling it."""
+    """How many servers a pool had, and the results of scaling it."""
     return {
         "initial": plan.replicas,
         "final": pool.counts[STARTING] + pool.counts[READY],
@@ -305,7 +305,7 @@ def replicas_of(plan: PoolSettings, pool: Pool) -> dict[str, int]:
 
 
 def servers_of(simulation: Simulation) -> list[dict[str, Any]]:
-    """What each server did, pool by pool."""
+    """The figures of each server, pool by pool."""
     accounts = simulation.recorder.servers
     listed: list[dict[str, Any]] = []
     for replica in (one for pool in simulation.cluster.pools for one in pool.replicas):
@@ -330,9 +330,9 @@ def servers_of(simulation: Simulation) -> list[dict[str, Any]]:
 
 
 def offload_of(pool: PoolSettings, own: Pool, seconds: float) -> dict[str, Any] | None:
-    """What slower tiers held and gave back, by tier; None where there are none.
+    """What slower tiers stored and loaded, by tier; None when there are none.
 
-    `seconds` are those in which the pool's servers could serve, of all together.
+    `seconds` is the total time in which the pool's servers could serve.
     """
     offload = pool.engine.offload
     if offload is None:
@@ -358,7 +358,7 @@ def offload_of(pool: PoolSettings, own: Pool, seconds: float) -> dict[str, Any] 
 def _tier(
     tiers: list[Tier], blocks: int, block_bytes: float, block_size: int, seconds: float
 ) -> dict[str, Any]:
-    """One tier of all servers of a pool."""
+    """One tier over all servers of a pool."""
     loaded = sum(int(tier.loaded) for tier in tiers)
     return {
         "blocks": blocks,

@@ -1,7 +1,7 @@
-"""Whether a seed changes anything: a replay under a policy that draws nothing is one run, always.
+"""Whether a seed changes anything: a replay under a policy without random draws is always the same.
 
-Runs of other seeds are then the same run again. Intervals from them would have no width, and
-would call the smallest difference certain.
+Runs with other seeds are then the same run again. Intervals from them would have no width, and
+would make the smallest difference look significant.
 """
 
 from windtunnel.routing import build as routing
@@ -20,7 +20,7 @@ def draws(plan: ScenarioPlan) -> bool:
 
 
 def _scaling_draws(plan: ScenarioPlan) -> bool:
-    """Start-ups and delays that are not always the same."""
+    """Whether start-up times or actuation delays are random."""
     scaling = plan.scaling
     if scaling is None:
         return False
@@ -28,12 +28,12 @@ def _scaling_draws(plan: ScenarioPlan) -> bool:
 
 
 def _faults_draw(plan: ScenarioPlan) -> bool:
-    """Faults with random times or subjects, or whose servers take a random time to start again."""
+    """Whether faults have random times or subjects, or their servers random restart times."""
     return any(fault.is_random or plan.serving.load_time.stddev_s > 0.0 for fault in plan.faults)
 
 
 def _infrastructure_draws(plan: ScenarioPlan) -> bool:
-    """Machines and pods that do not always take the same time."""
+    """Whether machines or pods take random times."""
     if not plan.on_machines:
         return False
     fleet = plan.sections.fleet
@@ -44,7 +44,7 @@ def _infrastructure_draws(plan: ScenarioPlan) -> bool:
 
 
 def _source_draws(source: SourceSettings) -> bool:
-    """Traffic at equal gaps, of requests that are all alike, is as certain as a trace."""
+    """Whether a source is random: identical requests at equal gaps are as certain as a trace."""
     arrivals, prefix = source.arrivals.drawn(), source.prefix
     if source.session is not None or source.members > 1 or len(source.adapter_weights) > 1:
         return True

@@ -1,7 +1,7 @@
-"""Ended requests as columns, filled as requests end, so that the requests themselves can go.
+"""Ended requests as columns, filled as requests end, so that the requests themselves can be freed.
 
-What every request has is packed, a row after the other. A column that most runs have no use for is
-a list that stays empty for as long as all its values are the usual one.
+The fields that every request has are packed row by row. A column that most runs do not need is a
+list that stays empty as long as all its values are the usual one.
 """
 
 from struct import Struct
@@ -17,7 +17,7 @@ PACKED: Final = (
     *(("arrived_s", "d"), ("routed_s", "d"), ("scheduled_s", "d")),
     *(("first_token_s", "d"), ("finished_s", "d")),
 )
-"""What every row has, with its format: attributes of a request."""
+"""The fields of every row with their formats: attributes of a request."""
 _ROW: Final = Struct("=" + "".join(kind for _, kind in PACKED))
 
 USUAL: Final[dict[str, float]] = {
@@ -28,11 +28,12 @@ USUAL: Final[dict[str, float]] = {
     **dict.fromkeys(("transfer_start_s", "transfer_end_s"), UNSET),
     "deadline_s": NEVER,
 }
-"""The other columns: a list has the name of its attribute, and is empty or has every row."""
+"""The other columns with their usual values: a list has its attribute's name, and is empty or has
+every row."""
 
 
 class RequestColumns:
-    """Numbers and times of requests that ended; `outcomes` are those that there may be."""
+    """Numbers and times of ended requests; `outcomes` are the possible ones."""
 
     def __init__(self, outcomes: tuple[str, ...]) -> None:
         self._number: Final = {outcome: number for number, outcome in enumerate(outcomes)}
@@ -41,7 +42,7 @@ class RequestColumns:
         self.reasons: Final[dict[int, str]] = {}
         self.lost_tries: Final[dict[int, list[LostTry]]] = {}
         self.pauses: Final[dict[int, list[float]]] = {}
-        """By row, for the rows that have any."""
+        """By row, for rows that have any."""
         self.outcome: list[int] = []
         self.source: list[int] = []
         self.tenant: list[int] = []
@@ -65,7 +66,7 @@ class RequestColumns:
         self.transfer_end_s: list[float] = []
 
     def add(self, requests: list[Request], outcomes: list[str]) -> None:
-        """Takes requests with their outcomes, in the order in which they ended."""
+        """Adds requests with their outcomes, in the order in which they ended."""
         for row in range(len(requests)):
             self._add(requests[row], outcomes[row])
 

@@ -25,7 +25,7 @@ class EventLog:
             self._telemetry.emit(event)
 
     def adapters(self, now_s: float, server: Server) -> None:
-        """The adapters that a server has loaded and evicted since the last call."""
+        """Logs the adapters that a server has loaded and evicted since the last call."""
         assert server.slots is not None
         journal = server.slots.journal
         assert journal is not None
@@ -41,7 +41,7 @@ class EventLog:
         journal.clear()
 
     def fetched(self, now_s: float, server: Server) -> None:
-        """The requests that began to wait for KV from slower tiers since the last call."""
+        """Logs the requests that began to wait for KV from slower tiers since the last call."""
         assert server.tiers is not None
         loads = server.tiers.journal
         assert loads is not None
@@ -60,9 +60,9 @@ class EventLog:
         scores: list[tuple[int, float]],
         judgement: Judgement | None,
     ) -> None:
-        """Where a request was sent and, with a counterfactual, how other servers scored.
+        """Logs where a request was sent and, with a counterfactual, how other servers scored.
 
-        `scores` are those of the router for each server; empty when it does not compare them.
+        `scores` are the router's for each server; empty when it does not compare them.
         """
         data: dict[str, Plain] = {"server": int(request.server), "why": reason}
         for server, score in scores:
@@ -75,13 +75,13 @@ class EventLog:
         self.add(now_s, vocabulary.ROUTED, request, self._policy, **data)
 
     def moved(self, now_s: float, request: Request) -> None:
-        """The KV of a split request is where its answer is made."""
+        """Logs that the KV of a split request is on its decoding server."""
         stayed = request.transfer_end_s == UNSET
         took_s = None if stayed else request.transfer_end_s - request.transfer_start_s
         self.add(now_s, vocabulary.MOVED, request, "stayed" if stayed else "", took_s=took_s)
 
     def stepped(self, now_s: float, server: Server) -> None:
-        """What a server did on its own, apart from its steps."""
+        """Logs what a server did apart from its steps."""
         if server.slots is not None and server.slots.journal:
             self.adapters(now_s, server)
         if server.tiers is not None and server.tiers.journal:
@@ -103,15 +103,15 @@ class EventLog:
 
 
 class ReplicaLog:
-    """The events of replicas: a line for each change of state."""
+    """The events of replicas: one for each change of state."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry: Final = telemetry
         self.placement: Callable[[Replica], dict[str, Plain]] = _no_placement
-        """The pods and machines of a replica, as data; none where it is only a number."""
+        """The pods and machines of a replica, as data; empty when it has none."""
 
     def add(self, now_s: float, replica: Replica, reason: str) -> None:
-        """A replica has changed its state."""
+        """Logs a replica's change of state."""
         kind = vocabulary.REPLICA_KINDS[replica.state]
         if self._telemetry.wants(kind):
             data: dict[str, Plain] = {"pool": replica.pool.name, "replica": replica.number}

@@ -1,8 +1,8 @@
 """Why requests ended as they did, in a few sentences that can be counted.
 
-A reason names its numbers ("needs 12 KV blocks, the server has 9"), so that a person can act on
-it. To be counted they are left out ("needs # KV blocks, the server has #"), and what remains is
-one of the few sentences that the program can say.
+A reason includes its numbers ("needs 12 KV blocks, the server has 9"), so that a person can act on
+it. For counting, the numbers are removed ("needs # KV blocks, the server has #"), which leaves one
+of a few fixed sentences.
 """
 
 from typing import Final
@@ -11,14 +11,14 @@ from windtunnel.core.vocabulary import ENCODING, general
 from windtunnel.workload.request import BACKING_OFF, UNPLACED, UNSET, Request
 
 MOST_REASONS: Final = 64
-"""Different reasons of one outcome that are told apart; the rest share one name."""
+"""The most different reasons per outcome; further ones share one name."""
 OTHER: Final = "other reasons"
 MOST_KNOWN: Final = 256
-"""Sentences that are remembered with what they come to, so that most are looked at once."""
+"""Sentences cached with their general form, so that most are processed once."""
 
 
 def stage_of(request: Request) -> str:
-    """How far a request has come, in words."""
+    """The stage of a request, in words."""
     if request.place in (UNPLACED, BACKING_OFF):
         wanted = "for a server to be ready" if request.place == UNPLACED else "to be sent again"
         return f"while it waited {wanted}"
@@ -41,7 +41,7 @@ def stage_of(request: Request) -> str:
 
 
 def reason_of(request: Request, outcome: str) -> str:
-    """Why it ended as it did; empty for a request that went as it should."""
+    """Why it ended as it did; empty for a request that went normally."""
     if outcome == "unfinished":
         return f"the run ended {stage_of(request)}"
     return request.reason

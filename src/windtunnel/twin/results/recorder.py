@@ -1,4 +1,5 @@
-"""Keeps the account of a run: every request that arrived ends here, once, in one outcome."""
+"""Keeps the accounts of a run: every request that arrived ends here exactly once, with one
+outcome."""
 
 from typing import Final, Protocol
 
@@ -35,17 +36,17 @@ UNFINISHED: Final = "unfinished"
 OUTCOMES: Final = (COMPLETED, REJECTED, TIMED_OUT, DROPPED, UNFINISHED)
 
 ROWS_PER_BATCH: Final = 1_024
-"""Few, so that a sink finds them in the processor's cache, and they need not all be kept."""
+"""Few enough for the processor's cache, and so that not all need to be kept."""
 
 
 class RowSink(Protocol):
-    """Somewhere the rows of ended requests go, many at a time."""
+    """A consumer of rows of ended requests, in batches."""
 
     def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None: ...
 
 
 class Overheads:
-    """Time around the engine that a client sees, by pool."""
+    """Time around the engine that a client sees, per pool."""
 
     def __init__(
         self,
@@ -66,12 +67,12 @@ class Overheads:
         self._back_s: Final = back_s  # on the network, from the server to the client
 
     def queued_s(self, arrived_s: float, prompt_tokens: i64) -> float:
-        """When a request that comes to a server is in its queue, on the clock of its steps."""
+        """When a request that arrives at a server is in its queue, on the clock of its steps."""
         after_s = self.queueing_s + self.per_prompt_token_s * float(prompt_tokens)
         return on_tick(arrived_s + after_s, self._ticks_per_s)
 
     def reach_client(self, request: Request) -> None:
-        """Turns the times of a completed request from the server's into its client's."""
+        """Converts the times of a completed request from the server's to the client's."""
         delay_s = self.per_token_s + self._back_s
         request.first_token_s += delay_s + self.accumulating_s
         after_s = self.accumulating_s * float(request.output_tokens) + self.completion_s
@@ -79,14 +80,14 @@ class Overheads:
 
 
 class MeasurementWindow:
-    """The part of a run that is measured: requests that arrive from a time on, and before one."""
+    """The measured part of a run: requests that arrive in [from_s, to_s)."""
 
     def __init__(self, from_s: float, to_s: float) -> None:
         self.from_s: Final = from_s
         self.to_s: Final = to_s
 
     def length_s(self, end_s: float) -> float:
-        """How much of it a run had that ended then."""
+        """How much of the window lies within a run that ended at `end_s`."""
         return max(min(self.to_s, end_s) - self.from_s, 0.0)
 
 
@@ -143,14 +144,14 @@ class Recorder:
                 self.tenants.append(TenantAccount(name if one else OTHERS))
 
     def join(self) -> None:
-        """There is a server more."""
+        """Adds the account of a new server."""
         self.servers.append(ServerAccount())
         if self._inner is not None:
             self._inner.join()
 
     @property
     def measured(self) -> "Recorder":
-        """What the figures of a result are of: the window's requests, or all."""
+        """The recorder behind the figures of a result: the window's requests, or all."""
         return self if self._inner is None else self._inner
 
     @property
@@ -159,7 +160,7 @@ class Recorder:
 
     @property
     def latencies(self) -> LatencyAccount:
-        """Of all classes together."""
+        """The latencies of all classes together."""
         return all_latencies([account.latencies for account in self.classes])
 
     def arrive(self, request: Request) -> None:
@@ -194,7 +195,7 @@ class Recorder:
         return self.tenants[tenant if tenant < MOST_TENANTS else MOST_TENANTS]
 
     def _optional_accounts(self, request: Request) -> list[Account]:
-        """Those of its adapter and its model, where there are any."""
+        """The accounts of its adapter and its model, where there are any."""
         found: list[Account] = []
         if request.adapter >= 0:
             found.append(self.adapters.of(int(request.adapter)))
@@ -203,7 +204,7 @@ class Recorder:
         return found
 
     def end(self, request: Request, outcome: str) -> None:
-        """The one way out of a run."""
+        """Records the end of a request: the one way out of a run."""
         if self._inner is not None and self._is_measured(request):
             self._inner.has_gateway = self.has_gateway
             self._inner.end(request, outcome)
@@ -228,7 +229,7 @@ class Recorder:
                 self.flush()
 
     def give_up(self, outcome: str, reason: str) -> None:
-        """All that have not ended end so, for one reason: in a moment, and without rows."""
+        """Ends all remaining requests with one outcome and reason, at once and without rows."""
         if self._inner is not None:
             self._inner.give_up(outcome, reason)
         left = self.arrived - self.ended
@@ -303,7 +304,8 @@ class Recorder:
                 model.latencies.fold()
 
     def _count_servers(self, request: Request, ttft_s: float, e2e_s: float) -> None:
-        """Tokens and times of the server that answered, and of the one that computed the prompt."""
+        """Counts tokens and times for the server that answered, and for the one that computed the
+        prompt."""
         writer = self.servers[request.server]
         writer.output_tokens += request.output_tokens
         writer.answers += 1
@@ -323,7 +325,7 @@ class Recorder:
         server.waited_s += request.scheduled_s - came_s
 
     def flush(self) -> None:
-        """Hands the rows that have come together to the sink."""
+        """Passes the collected rows to the sink."""
         if self._sink is not None and self._rows:
             self._sink.write(self._rows, self._row_outcomes, self.names)
         self._rows.clear()

@@ -45,18 +45,18 @@ from windtunnel.twin.settings import PoolSettings
 from windtunnel.twin.simulation import Simulation
 
 TYPICAL_TOKENS = 2048
-"""Of a prompt, or of a context, in the step by which errors of operators are weighted."""
+"""Tokens of a prompt or context in the typical step by which operator errors are weighted."""
 
 BY_DURATION = "duration"
 BY_LAST_REQUEST = "last request"
 BY_WAITING = "nothing to wait for"
-"""Requests were left that no server would ever have served."""
+"""Requests remained that no server would ever have served."""
 
 
 def result_of(
     plan: ScenarioPlan, simulation: Simulation, invariants_checked: int
 ) -> dict[str, Any]:
-    """Everything that `result.json` says, as plain data; the same keys whatever happened."""
+    """The content of `result.json` as plain data; always with the same keys."""
     recorder = simulation.recorder
     measured, seconds = recorder.measured, simulation.now_s
     window_s = measured_s(simulation)
@@ -141,13 +141,13 @@ def _ended_by(plan: ScenarioPlan, simulation: Simulation) -> str:
 
 
 def _routing(simulation: Simulation) -> dict[str, Any] | None:
-    """How good choices were, held against fresh signals; None where not asked for."""
+    """The quality of routing choices, compared with fresh signals; None unless configured."""
     judges = [one.counterfactual for one in simulation.services if one.counterfactual is not None]
     return regret_of(judges) if judges else None
 
 
 def _encode(simulation: Simulation) -> dict[str, Any] | None:
-    """Time to encode images and sound; None where encoding is not a separate stage."""
+    """The encode stage; None when encoding is not a separate stage."""
     encoders = simulation.requests.encoders
     if encoders is None:
         return None
@@ -166,7 +166,7 @@ def _scaling(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | Non
 
 
 def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:
-    """What became of prompts that were computed elsewhere; None where no pool has such a role."""
+    """Prompts that were computed on other servers; None when no pool has such a role."""
     splitting, network = simulation.requests.splitting, simulation.cluster.network
     if splitting is None or network is None:
         return None
@@ -253,7 +253,7 @@ def _pool_facts(plan: PoolSettings, pool: Pool) -> PoolFacts:
 
 
 def _typical_step(servers: list[Server]) -> StepWork:
-    """A step of as many decodes as there were on average; of servers without any, a prompt."""
+    """A step with the average number of decodes; a prompt for servers without any."""
     steps = sum(int(one.steps) for one in servers)
     decoded = sum(int(one.token_gaps.count) for one in servers)
     if decoded == 0:
@@ -265,7 +265,7 @@ def _typical_step(servers: list[Server]) -> StepWork:
 
 
 def _extrapolated(servers: list[Server]) -> dict[str, Any] | None:
-    """How much of a pool's steps lay beyond what was measured; None: it has no such bounds."""
+    """The share of a pool's steps beyond the measured bounds; None without such bounds."""
     counts = [server.extrapolation for server in servers if server.extrapolation is not None]
     if not counts:
         return None

@@ -1,7 +1,7 @@
-"""Samples a run at even times, for pictures: few enough to draw, however long the run.
+"""Samples a run at even times, for charts: few enough to draw, however long the run.
 
-Sampling starts finely. Whenever there are twice as many samples as a picture needs, every second
-one is forgotten and the interval doubles, so a run of any length ends with between SAMPLES and
+Sampling starts at a fine interval. Whenever there are twice as many samples as a chart needs, every
+second one is dropped and the interval doubles, so a run of any length ends with between SAMPLES and
 twice as many, and memory stays bounded without knowing the length beforehand.
 """
 
@@ -22,7 +22,7 @@ FIRST_INTERVAL_S: Final = 0.25
 class Sample:
     """The state of a run at one instant: totals so far, and lists with an entry per server.
 
-    There is an entry for every server that ever was until then; `wanted` is by pool.
+    There is an entry for every server that has existed so far; `wanted` is by pool.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Timeline:
     def finish(
         self, end_s: float, recorder: Recorder, cluster: Cluster, services: list[Service]
     ) -> None:
-        """Takes what is left at the end of a run, so that the last sample is its last instant."""
+        """Takes the remaining samples at the end of a run, so that the last one is its last
+        instant."""
         self.take(end_s, recorder, cluster, services)
         self.samples.append(Sample(end_s, recorder, cluster, services))

@@ -1,4 +1,4 @@
-"""What a scenario says of the requests that its gateway will meet."""
+"""The traffic that a scenario's gateway can expect."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +12,7 @@ from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
 def gateway_faults(
     spec: Scenario, priorities: Mapping[str, int], where: Context
 ) -> Iterator[Fault]:
-    """Options that the rest of the scenario leaves without a use.
+    """Reports gateway options that have no use in this scenario.
 
     `priorities` are those of all classes that have one.
     """
@@ -43,7 +43,7 @@ def _expected_traffic(spec: Scenario, priorities: Mapping[str, int]) -> Expected
 
 
 def _tenants(entry: WorkloadEntry) -> list[str]:
-    """Those of an entry; of a large population the first and the last."""
+    """The tenants of an entry; for a population, only the first and the last."""
     tenant = entry.tenant
     assert tenant is not None
     members = _tenant_members(entry)
@@ -51,7 +51,8 @@ def _tenants(entry: WorkloadEntry) -> list[str]:
 
 
 def _tenant_members(entry: WorkloadEntry) -> int:
-    """Number of tenants in the population of an entry; 0: one tenant, without a population."""
+    """The number of tenants in the population of an entry; 0 for one tenant without a
+    population."""
     population = entry.population if isinstance(entry, SourceSettings) else None
     return population.members if population and population.tenants == "per-member" else 0
 

@@ -1,4 +1,4 @@
-"""Rules of `fleet:` and `gangs:`, what contradicts the pools of servers, and what manifests say."""
+"""The rules of `fleet:` and `gangs:`, their conflicts with server pools, and the manifests."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from windtunnel.twin.settings import PoolSettings
 
 
 class PoolTarget(NamedTuple):
-    """Something that a pool can be a number of."""
+    """A manifest object that a pool can scale."""
 
     set_name: str
     kind: str
@@ -30,7 +30,7 @@ class PoolTarget(NamedTuple):
     spec: SetSpec
 
     def accelerators(self) -> float:
-        """What all pods of one replica ask for."""
+        """The accelerators that all pods of one replica request."""
         return sum(
             count * self.spec.roles[role].requests.get(GPU, 0.0)
             for (role, _), count in slots_of(self.spec, self.kind, self.name).items()
@@ -45,7 +45,7 @@ class PoolTarget(NamedTuple):
         return 0
 
     def replicas(self) -> int:
-        """As many as the manifest asks for, over all replicas of the set."""
+        """The replicas in the manifest, over all replicas of the set."""
         if self.kind == SET:
             return self.spec.replicas
         if self.kind == CLIQUE:
@@ -55,7 +55,7 @@ class PoolTarget(NamedTuple):
 
 
 def infrastructure_faults(spec: Scenario) -> Iterator[Fault]:
-    """What is wrong with machines, and between them and pools; manifests are looked at later."""
+    """Reports faults of machines, and between them and pools; manifests are checked later."""
     if spec.fleet is not None:
         yield from _price_faults(spec.fleet)
         yield from _machine_faults(spec, spec.fleet)
@@ -83,7 +83,7 @@ def _price_faults(fleet: FleetSettings) -> Iterator[Fault]:
 
 
 def _machine_faults(spec: Scenario, fleet: FleetSettings) -> Iterator[Fault]:
-    """Servers that no machine could ever hold."""
+    """Reports servers that no machine could ever hold."""
     kinds = list(dict.fromkeys(one.accelerator for one in fleet.pools))
     for index, pool in enumerate(spec.serving.pools):
         path: KeyPath = ("serving", "pools", index)
@@ -114,7 +114,7 @@ def _matching(fleet: FleetSettings, pool: PoolSettings) -> list[FleetPool]:
 
 
 def _room(machines: FleetPool, accelerators: int) -> float:
-    """How many servers one machine holds; of a server that spans machines, which part of one."""
+    """How many servers one machine holds; a fraction for a server that spans machines."""
     whole = machines.accelerators // accelerators
     return whole or 1.0 / math.ceil(accelerators / machines.accelerators)
 
@@ -123,7 +123,7 @@ def _room(machines: FleetPool, accelerators: int) -> float:
 
 
 def read_sets(spec: Scenario, folder: Path) -> tuple[list[NamedSet], list[tuple[str, str]]]:
-    """The sets of all manifests, and the texts that they come from; no two have one name."""
+    """Reads the sets of all manifests, and the texts of the files; names must be unique."""
     assert spec.gangs is not None
     sets: dict[str, NamedSet] = {}
     files = []
@@ -146,7 +146,7 @@ def read_sets(spec: Scenario, folder: Path) -> tuple[list[NamedSet], list[tuple[
 
 
 def everything(sets: Sequence[NamedSet]) -> dict[str, PoolTarget | None]:
-    """All that a pool can name; a name that means several things is None."""
+    """All targets that a pool can name; an ambiguous name maps to None."""
     found: dict[str, PoolTarget | None] = {}
     for one in sets:
         parts = [PoolTarget(one.name, SET, one.name, one.spec)]
@@ -160,7 +160,7 @@ def everything(sets: Sequence[NamedSet]) -> dict[str, PoolTarget | None]:
 
 
 def backing_faults(spec: Scenario, sets: Sequence[NamedSet]) -> Iterator[Fault]:
-    """What contradicts each other between pools and the manifests of gangs."""
+    """Reports contradictions between pools and the manifests of gangs."""
     known = everything(sets)
     names = ", ".join(name for name, one in known.items() if one is not None) or "none"
     owners: dict[tuple[str, str], str] = {}
@@ -200,7 +200,7 @@ def backing_faults(spec: Scenario, sets: Sequence[NamedSet]) -> Iterator[Fault]:
 def _owner_faults(
     path: KeyPath, pool: PoolSettings, found: PoolTarget, owners: dict[tuple[str, str], str]
 ) -> Iterator[Fault]:
-    """A clique has one owner: a pool that is a set has all cliques of it."""
+    """Reports cliques with two owners: a pool that scales a set owns all its cliques."""
     mine = (found.set_name, "" if found.kind == SET else found.name)
     for (set_name, name), owner in owners.items():
         if set_name == mine[0] and (name == mine[1] or not name or not mine[1]):
@@ -246,9 +246,9 @@ def _pod_faults(
 
 
 def as_manifests_say(spec: Scenario, file: Path) -> Scenario:
-    """The scenario, in which pools have the replicas of their manifests if they say nothing else.
+    """The scenario with the replicas of the manifests for pools that do not set their own.
 
-    What is wrong with manifests is for `gang_faults` to say.
+    Faults of manifests are reported by `gang_faults`.
     """
     try:
         known = everything(read_sets(spec, file.parent)[0])
@@ -265,12 +265,12 @@ def as_manifests_say(spec: Scenario, file: Path) -> Scenario:
 
 
 def gang_faults(spec: Scenario, file: Path) -> list[Fault]:
-    """What contradicts between pools and manifests; a file that cannot be read is raised."""
+    """Reports contradictions between pools and manifests; raises for a file that cannot be read."""
     return list(backing_faults(spec, read_sets(spec, file.parent)[0]))
 
 
 def gang_manifests(spec: Scenario, file: Path) -> GangManifests:
-    """What the manifests of a scenario without faults say."""
+    """The manifests of a scenario without faults."""
     sets, files = read_sets(spec, file.parent)
     known = everything(sets)
     backings = []

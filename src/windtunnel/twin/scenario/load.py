@@ -1,4 +1,4 @@
-"""Loads a scenario: text, overrides, checks, plan. Whatever is wrong with it is an InputError."""
+"""Loads a scenario: text, overrides, checks, plan. Any fault in it is an InputError."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,7 +26,7 @@ from windtunnel.workload.settings.sources import ReplaySettings, WorkloadEntry
 __all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
 
 LONGEST_BARE_S = {"ttft": 60.0, "tpot": 5.0}
-"""Targets of a class of service that are taken to be meant where they have no unit."""
+"""The largest targets without a unit that are taken as seconds without a note."""
 
 HARDWARE = (
     "model",
@@ -42,16 +42,16 @@ HARDWARE = (
 
 
 def load(path: str | Path, sets: Sequence[str] = (), seed: int | None = None) -> ScenarioPlan:
-    """The plan for a scenario file; `sets` are overrides such as `serving.pools.0.replicas=8`.
+    """Loads the plan of a scenario file; `sets` are overrides such as `serving.pools.0.replicas=8`.
 
-    What the file names is looked up too: models, accelerators, profiles, tables, traces, and
-    whether the model fits.
+    Names in the file are looked up too: models, accelerators, profiles, tables, traces, and whether
+    the model fits.
     """
     return load_document(document_of(read_text(path), str(path), sets, seed))
 
 
 def load_document(document: Document) -> ScenarioPlan:
-    """The same of a scenario whose values have been changed since it was read."""
+    """Loads the plan of a document whose values may have been changed since it was read."""
     plan = _plan(document, name_faults(document.data))
     found = hardware_faults(plan) + file_faults(plan.workload)
     if found:
@@ -62,7 +62,7 @@ def load_document(document: Document) -> ScenarioPlan:
 def load_text(
     text: str, file: str = "scenario.yaml", sets: Sequence[str] = (), seed: int | None = None
 ) -> ScenarioPlan:
-    """The plan for a text at hand; faults and relative paths take it to be in `file`.
+    """Loads the plan of a text; faults and relative paths treat it as if it were in `file`.
 
     Names are looked up when the plan is run.
     """
@@ -70,7 +70,7 @@ def load_text(
 
 
 def document_of(text: str, file: str, sets: Sequence[str], seed: int | None) -> Document:
-    """What a scenario says before anything of it is checked; overrides are in it."""
+    """Parses a scenario with its overrides, unchecked."""
     document = parse_document(text, file)
     if sets:
         from windtunnel.search.settings import choice_of, drop_unused_prices
@@ -86,7 +86,7 @@ def document_of(text: str, file: str, sets: Sequence[str], seed: int | None) -> 
 
 
 def name_faults(data: Mapping[str, Any]) -> list[Fault]:
-    """Models and accelerators that no catalog has, of a scenario that may have other faults.
+    """Reports models and accelerators that no catalog has, even if the scenario has other faults.
 
     A name that may be a path is looked up with the plan.
     """
@@ -111,7 +111,7 @@ def name_faults(data: Mapping[str, Any]) -> list[Fault]:
 
 
 def _plan(document: Document, beside: Sequence[Fault] = ()) -> ScenarioPlan:
-    """`beside` are faults to report with others; the plan finds them anyway."""
+    """Checks a document and resolves its plan; `beside` are faults reported along with others."""
     try:
         spec = Scenario.read(document.data)
     except ValidationError as error:
@@ -141,7 +141,7 @@ def _plan(document: Document, beside: Sequence[Fault] = ()) -> ScenarioPlan:
 
 
 def _doubtful_seconds(data: Mapping[str, Any]) -> Iterator[Fault]:
-    """Targets of a good scenario without a unit, and so large that milliseconds may be meant."""
+    """Notes about targets without a unit that are so large that milliseconds may be meant."""
     for name, targets in (data.get("slo") or {}).items():
         for key, longest_s in LONGEST_BARE_S.items():
             value = (targets or {}).get(key)
@@ -152,7 +152,7 @@ def _doubtful_seconds(data: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def file_faults(entries: Sequence[WorkloadEntry]) -> list[tuple[KeyPath, InputError]]:
-    """What is wrong with the files that a workload names, as far as opening them tells."""
+    """Reports faults of the files that a workload names, as far as opening them shows."""
     faults: list[tuple[KeyPath, InputError]] = []
     for index, entry in enumerate(entries):
         for path, opened in _files(("workload", index), entry):
@@ -164,7 +164,7 @@ def file_faults(entries: Sequence[WorkloadEntry]) -> list[tuple[KeyPath, InputEr
 
 
 def _files(path: KeyPath, entry: WorkloadEntry) -> list[tuple[KeyPath, Callable[[], object]]]:
-    """The files of one entry, each with what opens it."""
+    """The files of one entry, each with a function that opens it."""
     if isinstance(entry, ReplaySettings):
         from windtunnel.workload.traces.formats.registry import named
 
@@ -179,7 +179,7 @@ def _files(path: KeyPath, entry: WorkloadEntry) -> list[tuple[KeyPath, Callable[
 
 
 def _fault(path: KeyPath, error: InputError) -> Fault:
-    """What the catalogs say, at its place; an override that has a part in it is then the place."""
+    """A catalog error as a fault at its place; an override involved in it becomes the place."""
     what = f"{error.where}: {error.what}" if error.where else error.what
     whole_pool = path[:2] == ("serving", "pools") and path[-1] not in ("accelerator", "model")
     parts = [("model",), *((*path, name) for name in HARDWARE)] if whole_pool else [path]
@@ -198,7 +198,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _drop_titles(node: Any) -> None:
-    """Takes out the titles that only repeat a key."""
+    """Removes the titles that only repeat a key."""
     if isinstance(node, dict):
         if isinstance(node.get("title"), str):
             del node["title"]

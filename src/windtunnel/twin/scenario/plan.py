@@ -1,4 +1,4 @@
-"""A scenario that has been checked: its sections, and what files that they name come to."""
+"""A checked scenario: its sections, and the content of the files that they name."""
 
 import math
 from collections.abc import Sequence
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from windtunnel.twin.faults.kind import InjectedFault
 
 SECTION_NAMES: Final = {"slo": "slos", "gangs": "infrastructure", "plan": "planning"}
-"""Sections that have another name in the data of a plan."""
+"""Sections that have a different name in the data of a plan."""
 
 
 class ScenarioPlan(msgspec.Struct, frozen=True):
-    """A scenario that has been checked, every default filled in."""
+    """A checked scenario with every default filled in."""
 
     sections: Scenario
-    """As the file says, and: paths count from its folder, it has a name, every entry of the
-    workload and every pool has its model, every class of service its priority."""
+    """The file's sections, with resolved paths, a name, a model for every workload entry and pool,
+    and a priority for every class of service."""
     sha256: str
-    """Digest of everything the file and the overrides say, whatever the file is called."""
+    """Digest of all values of the file and the overrides, whatever the file's name."""
     folder: Path
-    """Where the file is: paths in it count from there."""
+    """The folder of the file, to which its paths are relative."""
     scaling: "ScalingSetup | None" = None
-    """None: the servers are those that a run begins with."""
+    """None when the scenario has no autoscaler."""
     manifests: GangManifests = GangManifests()
     router_place: str | None = None
-    """Where the file names a custom policy, for its errors during a run; None: a built-in one."""
+    """Where the file names a custom policy, for errors during a run; None for a built-in one."""
     notes: tuple[str, ...] = ()
-    """Settings of the file that change nothing, a sentence each."""
+    """Notes about settings that have no effect, one sentence each."""
     overrides: tuple[str, ...] = ()
-    """What was set beside the file, as `PATH=VALUE`; the seed is not among them."""
+    """The overrides as `PATH=VALUE`; the seed is not among them."""
 
     def __repr__(self) -> str:
         pools = ", ".join(pool.name for pool in self.sections.serving.pools)
@@ -61,12 +61,12 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
 
     @property
     def duration_s(self) -> float | None:
-        """None: the run ends when every request has ended."""
+        """None when the run ends with its last request."""
         return self.sections.duration_s
 
     @property
     def window(self) -> MeasurementWindow | None:
-        """None: all requests are measured."""
+        """None when all requests are measured."""
         measure = self.sections.measure
         if measure.from_s == 0.0 and measure.to_s is None:
             return None
@@ -106,7 +106,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
         return self.serving.admission
 
     def data(self) -> dict[str, Any]:
-        """Every setting in force, units in the keys; where the file is does not count."""
+        """Every setting in force, with units in the keys; independent of the file's location."""
         values: dict[str, Any] = dict(self.sections)
         values |= {"scaling": self.scaling, "gangs": self._infrastructure()}
         del values["fleet"]
@@ -131,7 +131,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
         }
 
     def changed(self, **sections: Any) -> "ScenarioPlan":
-        """The same with other values of some sections, unchecked."""
+        """A copy with other values of some sections, unchecked."""
         assert sections.keys() <= Scenario.model_fields.keys(), sections.keys()
         return msgspec.structs.replace(self, sections=self.sections.model_copy(update=sections))
 
@@ -150,7 +150,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
 
     @property
     def pool_priorities(self) -> dict[str, int]:
-        """Of the pods of pools that have one."""
+        """The priorities of pools that have one."""
         return {pool.name: pool.priority for pool in self.pools if pool.priority is not None}
 
     @property
@@ -159,38 +159,38 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
 
     @property
     def pod_load(self) -> PodDelay | None:
-        """How long a pod loads, where it is not the `readiness` of the pod times."""
+        """How long a pod loads, if not for the `readiness` of the pod times."""
         load = None if self.serving.startup is None else self.serving.startup.load
         return None if load is None else PodDelay(load.mean_s, NORMAL, load.stddev_s)
 
     @property
     def priorities(self) -> dict[str, int]:
-        """Of every class of service."""
+        """The priority of every class of service."""
         return {name: slo.priority or 0 for name, slo in self.slos.items()}
 
     @property
     def models(self) -> tuple[str | None, ...]:
-        """What is served, in the order of the pools."""
+        """The served models, in the order of the pools."""
         return tuple(dict.fromkeys(pool.model for pool in self.pools))
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The same as people know them; a model without a name is called after the scenario."""
+        """Display names of the models; a model without a name is named after the scenario."""
         return tuple(model or self.name for model in self.models)
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """Where servers are, in the order of the pools."""
+        """The clusters of servers, in the order of the pools."""
         return tuple(dict.fromkeys(pool.cluster for pool in self.pools))
 
     @property
     def sources(self) -> tuple[SourceSettings, ...]:
-        """The synthetic ones."""
+        """The synthetic sources of the workload."""
         return tuple(entry for entry in self.workload if isinstance(entry, SourceSettings))
 
     @property
     def adapter_slots(self) -> tuple[bool, ...]:
-        """By entry of the workload: whether every server that may serve it has LoRA slots."""
+        """For each workload entry, whether every server that may serve it has LoRA slots."""
         return tuple(
             all(pool.engine.lora is not None for pool in self.pools if pool.model in models)
             for models in map(models_of, self.workload)

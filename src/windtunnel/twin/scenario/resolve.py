@@ -15,7 +15,7 @@ from windtunnel.workload.traces.reading import at_its_rate
 
 
 def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
-    """The plan for a scenario without faults; paths in it count from the file's folder."""
+    """Resolves a scenario without faults; its paths are relative to the file's folder."""
     folder = file.parent
     slos = _slos(spec)
     written, spec = spec, located(spec, folder)
@@ -51,10 +51,10 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
 
 
 def _digest(spec: Scenario, slos: dict[str, SloClass], folder: Path) -> str:
-    """Of the values in force, so that it is the same however they were written or set.
+    """The digest of the values in force, independent of how they were written or set.
 
-    The choices of `plan` are not part of it: no run depends on them. Manifests decide as
-    much as the scenario does: their bytes are.
+    The choices of `plan` are excluded: no run depends on them. The bytes of manifests are included:
+    they matter as much as the scenario.
     """
     values = digest_data(spec)
     del values["plan"]
@@ -72,7 +72,7 @@ def _digest(spec: Scenario, slos: dict[str, SloClass], folder: Path) -> str:
 
 
 def _name_of(file: Path) -> str:
-    """A file's name without its ending, made to fit where a scenario's name goes."""
+    """The file's name without its extension, as a valid scenario name."""
     word = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).lstrip("._-")
     return word[:LONGEST_NAME] or "scenario"
 

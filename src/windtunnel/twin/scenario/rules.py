@@ -1,4 +1,4 @@
-"""The rules that tie several values together, checked after defaults are filled in."""
+"""Rules across several values, checked after defaults are filled in."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def rule_faults(spec: Scenario, folder: Path) -> list[Fault]:
-    """Faults of values that are each valid on their own."""
+    """Reports conflicts between values that are each valid on their own."""
     where = Context(spec, folder)
     return [*faults_of(spec, where), *_all_faults(spec, where)]
 
@@ -68,7 +68,7 @@ def workload_faults(spec: Scenario) -> Iterator[Fault]:
 
 
 def asked_by(entry: WorkloadEntry, spec: Scenario) -> list[str | None]:
-    """The models that requests of an entry may be for; None: the one without a name."""
+    """The models that requests of an entry may be for; None is the unnamed one."""
     asked = [entry.model or spec.model]
     if isinstance(entry, ReplaySettings):
         asked += (entry.trace.models or {}).values()
@@ -146,7 +146,7 @@ def lora_faults(spec: Scenario) -> Iterator[Fault]:
 
 
 def _priorities(spec: Scenario) -> dict[str, int]:
-    """Of every class, built-in and the file's own."""
+    """The priority of every class, built-in and the file's own."""
     own = {name: priority_of(name, slo) for name, slo in spec.slo.items()}
     return {**BUILT_IN_PRIORITIES, **own}
 

@@ -1,4 +1,4 @@
-"""What a person writes in a scenario file, as a whole."""
+"""The sections of a scenario file."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,1 +1,1 @@
-"""Servers of a run: replicas and their lifecycle, pools, the autoscaler that sizes them."""
+"""Servers of a run: replicas and their lifecycle, pools, and the autoscaler."""

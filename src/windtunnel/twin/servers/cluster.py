@@ -1,7 +1,7 @@
 """The servers of a run, and which acts next.
 
-A server changes through here alone, because whatever changes it may change when it acts next, and
-its place on the agenda must follow.
+Servers are changed only through this module, because any change may change when a server acts next,
+and its position on the agenda must follow.
 """
 
 from typing import Final
@@ -20,13 +20,13 @@ from windtunnel.twin.servers.signal_faults import SignalFaults
 from windtunnel.workload.request import Request
 
 LAST_TURN: Final = 1 << 40
-"""The turn of an actor that goes after all servers of the same instant."""
+"""The turn of an actor that goes after all servers at the same instant."""
 
 
 class Roster:
-    """The servers of one model that get requests now, and what a control plane sees of them.
+    """The servers of one model that get requests now, and the control plane's view of them.
 
-    Each model has a control plane of its own, which probes the model's servers and no others.
+    Each model has its own control plane, which probes only the model's servers.
     """
 
     def __init__(self, staleness_s: float) -> None:
@@ -36,7 +36,7 @@ class Roster:
         self.signal_faults: SignalFaults | None = None  # from the first fault of metrics on
 
     def probe(self, now_s: float) -> None:
-        """Asks every server for its load, when the last time is long enough ago."""
+        """Probes every server's load if the last probe is old enough."""
         if self.signals.stale(now_s):
             if self.signal_faults is None:
                 probe(self.ready, self.signals, now_s)
@@ -44,7 +44,7 @@ class Roster:
                 self.signal_faults.probe(self.ready, self.signals, now_s)
 
     def visible(self) -> list[Server]:
-        """Those that routers can choose."""
+        """The servers that routers can choose."""
         if not self.hidden:
             return self.ready
         return [one for one in self.ready if int(one.index) not in self.hidden]
@@ -57,7 +57,7 @@ class Roster:
 
 
 class ServerChanges(LoadListener):
-    """Servers that changed since they were last checked, in a run that is checked as it goes."""
+    """The servers that changed since the last check, in a run that is checked as it goes."""
 
     def __init__(self) -> None:
         self.servers: Final[list[int]] = []  # each once
@@ -68,7 +68,7 @@ class ServerChanges(LoadListener):
         self._has: Final[list[bool]] = []  # by server: whether it is listed
 
     def moved(self, server: i64) -> None:
-        """A server has changed, or how many requests are known to be on their way there."""
+        """Records a server that changed, or whose requests in flight changed."""
         while len(self._has) <= server:
             self._has.append(False)
             self._loads.append(0)
@@ -77,21 +77,21 @@ class ServerChanges(LoadListener):
             self.servers.append(int(server))
 
     def count(self, servers: list[Server]) -> None:
-        """Counts the requests at those that have changed."""
+        """Counts the requests at the changed servers."""
         for number in self.servers:
             load = int(servers[number].load)
             self.load += load - self._loads[number]
             self._loads[number] = load
 
     def clear(self) -> None:
-        """What has changed was checked."""
+        """Forgets the changes after they were checked."""
         for number in self.servers:
             self._has[number] = False
         self.servers.clear()
 
 
 class Cluster:
-    """Servers by model, and the network that moves KV between them when some is moved.
+    """Servers by model, and the network that moves KV between them, if any.
 
     Lists by server have an entry for every server that ever existed: numbers are never reused.
     """
@@ -114,7 +114,7 @@ class Cluster:
         self.agenda: Final = Agenda([network if network is not None else Actor(LAST_TURN)])
 
     def add(self, pool: Pool) -> Replica:
-        """A server more, which gets no requests yet."""
+        """Adds a server, which gets no requests yet."""
         for roster in self.rosters:  # numbers count over all models
             roster.signals.join(int(pool.limits.max_num_seqs))
         server = Server(len(self.servers), pool.limits, pool.step_time, pool.token_gaps)
@@ -131,13 +131,13 @@ class Cluster:
         return replica
 
     def keep_journals(self) -> None:
-        """From now on servers write down what they load, evict and fetch, for the event log."""
+        """Makes servers journal what they load, evict and fetch from now on, for the event log."""
         self._journals = True
         for server in self.servers:
             _keep_journals(server)
 
     def follow_changes(self) -> ServerChanges:
-        """From now on it is noted which servers change."""
+        """Tracks from now on which servers change."""
         changes = ServerChanges()
         for roster in self.rosters:
             roster.signals.listen(changes)
@@ -145,7 +145,7 @@ class Cluster:
         return changes
 
     def begin_with(self, pool: Pool, replicas: int) -> None:
-        """Servers that are ready when the run begins."""
+        """Adds servers that are ready when the run begins."""
         pool.target = replicas
         for _ in range(replicas):
             replica = self.add(pool)
@@ -155,18 +155,18 @@ class Cluster:
         self.rosters[pool.model].signals.answer(self.decoders(pool.model))
 
     def decoders(self, model: int) -> list[int]:
-        """The servers that answer requests for a model now."""
+        """The servers that currently answer requests for a model."""
         ready = self.rosters[model].visible()
         return [int(one.index) for one in ready if self.replicas[one.index].pool.decodes]
 
     def prefillers(self, model: int, site: int) -> list[int]:
-        """Its servers at a site that compute prompts for others now, by the way or alone."""
+        """The model's servers at a site that currently compute prompts for others."""
         pools = [(self.replicas[one.index].pool, one) for one in self.rosters[model].visible()]
         return [int(one.index) for pool, one in pools if pool.prefills and pool.site == site]
 
     @property
     def moves(self) -> int:
-        """How often a replica came, or went to another state."""
+        """How often a replica was added or changed state."""
         return sum([int(pool.moves) for pool in self.pools])
 
     @property
@@ -174,7 +174,7 @@ class Cluster:
         return sum([pool.counts[STARTING] for pool in self.pools])
 
     def observe_latency(self, request: Request) -> None:
-        """Counts the times of a completed request in what its server reports at the next probe."""
+        """Adds the times of a completed request to its server's report at the next probe."""
         gaps = request.output_tokens - 1
         tpot_s = 0.0
         if gaps > 0:
@@ -183,7 +183,7 @@ class Cluster:
         signals.observe_latency(request.server, request.first_token_s - request.sent_s, tpot_s)
 
     def left(self, server: int) -> None:
-        """Something has left a server: one that drains may have nothing else to do."""
+        """Notes that something has left a server: a draining one may have nothing else to do."""
         if self.draining and self.replicas[server].state == DRAINING:
             self.vacated.append(server)
 
@@ -208,23 +208,24 @@ class Cluster:
         self.left(server.index)
 
     def leak(self, server: Server, blocks: int, now_s: float) -> int:
-        """How many KV blocks of a server became unusable."""
+        """Makes KV blocks of a server unusable; returns how many."""
         leaked = server.leak(blocks, now_s)
         self._moved(server)
         return int(leaked)
 
     def slow_down(self, server: Server, factor: float, now_s: float) -> None:
-        """From the next step that it plans on."""
+        """Slows a server from the next step that it plans."""
         server.slow_down(factor, now_s)
         self._moved(server)
 
     def crash(self, server: Server, now_s: float) -> None:
-        """Ends a server that no longer has any request."""
+        """Ends a server that no longer has any requests."""
         server.crash(now_s)
         self._moved(server)
 
     def reserve(self, request: Request, tokens: int, now_s: float) -> int:
-        """Tokens that must be moved to the request's server; -1: its blocks are short."""
+        """Reserves blocks; returns the tokens to move to the request's server, or -1 without enough
+        blocks."""
         server = self.servers[request.server]
         missing = server.reserve(request, tokens, now_s)
         self._moved(server)
@@ -237,19 +238,19 @@ class Cluster:
         self._moved(server)
 
     def forgo(self, request: Request, now_s: float) -> None:
-        """A request that awaits room wants it no longer."""
+        """Withdraws a request that awaits room."""
         server = self.servers[request.server]
         server.forgo(request, now_s)
         self._changed(server)
 
     def _moved(self, server: Server) -> None:
-        """A server has changed: it may act next at another time."""
+        """Updates the agenda after a server changed."""
         self.agenda.moved(server)
         if self.changes is not None:
             self.changes.moved(server.index)
 
     def _changed(self, server: Server) -> None:
-        """A server acts next at another time; freed blocks may have been granted."""
+        """Updates the agenda after a server changed; freed blocks may have been granted."""
         self.agenda.moved(server)
         if self.changes is not None:
             self.changes.moved(server.index)
@@ -257,7 +258,7 @@ class Cluster:
             self.granting.append(server)
 
     def adopt(self, request: Request, kept: Request, now_s: float) -> None:
-        """Moves a request to the server where the blocks of its prompt are kept."""
+        """Moves a request to the server that keeps the blocks of its prompt."""
         signals = self.rosters[request.model].signals
         signals.ended(request.server, request.prompt_tokens)
         self.left(request.server)

@@ -1,7 +1,7 @@
-"""The life of a replica: asked for, started, ready, draining, gone. One method for each step.
+"""The lifecycle of a replica: pending, starting, ready, draining, gone. One method per step.
 
-Whatever must change with a step changes in its method and nowhere else: candidates, what is
-known of servers, what is paid, what is logged.
+Everything that must change with a step changes in its method and nowhere else: router candidates,
+signals, cost, logs.
 """
 
 from typing import Final
@@ -85,11 +85,11 @@ class Lifecycle(Component):
                 self.replica_log.add(0.0, replica, RUN_BEGINS)
 
     def settle(self) -> None:
-        """Until `begin`, servers come and go before the run: routers learn of the last state."""
+        """Starts settling before the run: until `begin`, routers do not learn of changes."""
         self._settling = True
 
     def begin(self) -> None:
-        """The replicas that a run begins with are there."""
+        """Ends settling: the initial replicas are complete."""
         self._settling = False
         for changed in self._changed.values():
             self._choose_anew(changed)
@@ -97,10 +97,10 @@ class Lifecycle(Component):
             pool.note_size(0.0)
 
     def set_target(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
-        """Starts or drains replicas until this many exist or are starting.
+        """Starts or drains replicas until this many are ready or coming.
 
-        Draining ones do not count, and are not called back. Removed first are those not ready
-        yet, the newest first; then those with the fewest requests, of equals the newest.
+        Draining ones do not count, and are not recalled. Replicas that are not ready are removed
+        first, newest first; then those with the fewest requests, the newest among equals.
         """
         before, pool.target = pool.target, replicas
         if self.infrastructure is not None:
@@ -121,19 +121,19 @@ class Lifecycle(Component):
         pool.note_size(now_s)
 
     def fill(self, pool: Pool, now_s: float, reason: str) -> None:
-        """Asks for replicas while fewer are there or on their way than the pool should have."""
+        """Adds replicas while fewer are ready or coming than the pool's target."""
         for _ in range(pool.target - pool.coming_or_ready):
             self.place(self.ask(pool, now_s, reason), now_s, reason)
 
     def ask(self, pool: Pool, now_s: float, reason: str) -> Replica:
-        """A replica is wanted, and has no machine yet."""
+        """Adds a pending replica, which has no machine yet."""
         replica = self._cluster.add(pool)
         self._recorder.join()
         self._tell(replica, now_s, reason)
         return replica
 
     def place(self, replica: Replica, now_s: float, reason: str) -> None:
-        """It has a machine, and loads the model for as long as is drawn."""
+        """Puts a replica on a machine, where it loads the model for a random time."""
         self.begin_loading(replica, now_s, reason)
         pool = replica.pool
         stream = self._streams[f"startup.{pool.name}.{replica.number}"]
@@ -141,14 +141,14 @@ class Lifecycle(Component):
         replica.planned = self.startups.push(now_s + load_s, 0, replica)
 
     def begin_loading(self, replica: Replica, now_s: float, reason: str) -> None:
-        """It has a machine and loads the model: from here on it costs money."""
+        """Starts loading the model on a machine: from here on the replica costs money."""
         assert replica.state == PENDING
         replica.pool.started += 1
         replica.pool.move(replica, STARTING, now_s)
         self._tell(replica, now_s, reason)
 
     def ready(self, replica: Replica, now_s: float) -> None:
-        """It has loaded the model, and gets requests."""
+        """Makes a replica that has loaded the model ready for requests."""
         assert replica.state == STARTING
         replica.planned = None
         replica.pool.move(replica, READY, now_s)
@@ -158,9 +158,10 @@ class Lifecycle(Component):
         self.inside.opened(replica.pool.model)
 
     def drain(self, replica: Replica, now_s: float, reason: str) -> None:
-        """It gets no more requests and is gone when it has none; one that never had any, at once.
+        """Drains a replica: it gets no more requests and is gone when it has none.
 
-        By the policy, requests that wait there, or all of them, go back to the router now.
+        One that was never ready is gone at once. Depending on the policy, requests that wait there,
+        or all of them, go back to the router now.
         """
         assert replica.state in (PENDING, STARTING, READY)
         pool = replica.pool
@@ -182,10 +183,10 @@ class Lifecycle(Component):
         self.retire(now_s)
 
     def lose(self, replica: Replica, now_s: float, reason: str) -> None:
-        """It is gone at once, in whatever state it was, with everything on it.
+        """Loses a replica at once, in any state, with everything on it.
 
-        No replica is started in its place: that is up to what keeps the pool at its size. Of the
-        requests that had to do with it each begins anew elsewhere, or ends.
+        No replica is started in its place: that is up to whatever maintains the pool's size. Each
+        of its requests starts over elsewhere, or ends.
         """
         assert replica.state != GONE
         cluster = self._cluster
@@ -205,7 +206,8 @@ class Lifecycle(Component):
             self.retire(now_s)
 
     def shun(self, replicas: list[Replica]) -> None:
-        """They are lost in this instant: no request of one shall begin anew on the next."""
+        """Withdraws replicas that are all being lost, so that no request of one moves to
+        another."""
         for replica in replicas:
             ready = self._services[replica.pool.model].roster.ready
             if replica.state == READY and replica.server in ready:
@@ -213,14 +215,14 @@ class Lifecycle(Component):
                 self._choose_anew(replica.pool)
 
     def hide(self, replica: Replica) -> None:
-        """Routers no longer see it; it finishes what it has."""
+        """Hides a replica from routers; it finishes its requests."""
         hidden = self._services[replica.pool.model].roster.hidden
         number = int(replica.server.index)
         hidden[number] = hidden.get(number, 0) + 1
         self._choose_anew(replica.pool)
 
     def show(self, replica: Replica) -> None:
-        """One reason to hide it is over."""
+        """Removes one reason to hide a replica."""
         hidden = self._services[replica.pool.model].roster.hidden
         number = int(replica.server.index)
         hidden[number] -= 1
@@ -230,7 +232,7 @@ class Lifecycle(Component):
             self.inside.opened(replica.pool.model)
 
     def retire(self, now_s: float) -> None:
-        """Draining replicas go that have nothing left to do."""
+        """Removes draining replicas that have nothing left to do."""
         cluster = self._cluster
         while cluster.vacated:
             replica = cluster.replicas[cluster.vacated.pop()]
@@ -239,7 +241,7 @@ class Lifecycle(Component):
                 self._bury(replica, now_s, "drained")
 
     def _is_done(self, replica: Replica) -> bool:
-        """Whether nothing is there, on its way there, or kept there for others."""
+        """Whether it has no requests, none on their way, and no blocks kept for others."""
         server = replica.server
         in_flight = self._services[replica.pool.model].signals.in_flight
         if in_flight[server.index] or server.load or server.holds_apart:
@@ -247,7 +249,7 @@ class Lifecycle(Component):
         return server.wake_s == float("inf")
 
     def _bury(self, replica: Replica, now_s: float, reason: str) -> None:
-        """It is gone, and what was cached there with it."""
+        """Marks a replica as gone, along with its cache."""
         served = replica.state in (READY, DRAINING)
         replica.pool.move(replica, GONE, now_s)
         if served:
@@ -257,7 +259,7 @@ class Lifecycle(Component):
             self.infrastructure.buried(replica, now_s)
 
     def _choose_anew(self, pool: Pool) -> None:
-        """The routers of the pool's model choose among other servers from now on."""
+        """Updates the candidates of the routers of the pool's model."""
         if self._settling:
             self._changed[pool.model] = pool
             return
@@ -269,7 +271,7 @@ class Lifecycle(Component):
 
 
 def _rank(replica: Replica, in_flight: list[int]) -> tuple[int, int, int]:
-    """The order of removal."""
+    """The sort key for removal."""
     number = int(replica.server.index)
     if replica.state == READY:
         return (1, in_flight[number], -number)

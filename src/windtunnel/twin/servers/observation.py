@@ -1,4 +1,4 @@
-"""What an autoscaler sees of a run: its pools as variants of a model, and the traffic since."""
+"""The autoscaler's view of a run: its pools as variants of a model, and the recent traffic."""
 
 import math
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from windtunnel.workload.settings.sources import models_of
 
 AN_HOUR_S = 3600.0
 WITHOUT_END = 10**12
-"""Accelerators of a kind without a limit."""
+"""The number of accelerators of an unlimited kind."""
 
 
 class EngineTimes(StepTimes):
@@ -53,7 +53,7 @@ class EngineTimes(StepTimes):
 
 
 class Totals:
-    """Sums of one model since the start of a run; a flow is the difference of two."""
+    """Totals of one model since the start of a run; a flow is the difference of two."""
 
     def __init__(self, recorder: Recorder, cluster: Cluster, model: int) -> None:
         of = recorder.models[model] if recorder.models else recorder.total
@@ -76,7 +76,7 @@ def _over(amount: float, count: float) -> float:
 
 
 def flow_between(before: Totals, after: Totals, interval_s: float, ttft_s: list[float]) -> Flow:
-    """The traffic between two sums, and the times to first tokens of what completed."""
+    """The traffic between two totals, with the TTFTs of completed requests."""
     arrived, completed = after.arrived - before.arrived, after.completed - before.completed
     output = after.output - before.output
     first_s, writing_s = after.ttft_s - before.ttft_s, after.writing_s - before.writing_s
@@ -112,7 +112,7 @@ def percentiles_of(ttft_s: list[float]) -> TtftPercentiles:
 
 
 class FleetObserver:
-    """Takes snapshots of one run, each at a cost in proportion to its replicas."""
+    """Takes snapshots of one run, each at a cost proportional to its replicas."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class FleetObserver:
         self.missed: Final[dict[int, int]] = {}  # servers: how many faults hide the metrics of each
 
     def look(self, now_s: float) -> tuple[Snapshot, Snapshot]:
-        """The run as it is, and as it is seen: without servers whose metrics are missed."""
+        """The true snapshot, and the observed one: without servers whose metrics are missing."""
         totals = self._sums()
         flows = [
             flow_between(before, after, now_s - self._taken_s, ttft_s)
@@ -164,12 +164,13 @@ class FleetObserver:
         return true, Snapshot(now_s, self._models(flows, seen), self._free())
 
     def _sums(self) -> list[Totals]:
-        """Of each model."""
+        """The totals of each model."""
         models = range(len(self._names))
         return [Totals(self._recorder, self._cluster, model) for model in models]
 
     def _models(self, flows: list[Flow], replicas: dict[int, ReplicaView]) -> list[Model]:
-        """`replicas`: those that answered, by server; the other ready ones are missing."""
+        """The models; `replicas` are those that answered, by server, and other ready ones are
+        missing."""
         used = self._used() if self._tiers else {}
         return [self._model(model, flow, replicas, used) for model, flow in enumerate(flows)]
 
@@ -191,7 +192,7 @@ class FleetObserver:
         )
 
     def _free(self) -> dict[str, int] | None:
-        """Accelerators that no replica has or will have, by kind; None where none is limited."""
+        """Accelerators that no replica has or will have, by kind; None when none is limited."""
         if self._accelerators is None:
             return None
         there = self._accelerators
@@ -283,11 +284,11 @@ def _spec(plan: ScenarioPlan, pool: PoolSettings, own: Pool) -> ReplicaSpec:
 
 
 PriceTier = tuple[float, int]
-"""Dollars for an hour of one accelerator, and how many there are at most."""
+"""Dollars per accelerator-hour, and the most accelerators at that price."""
 
 
 def price_tiers(plan: ScenarioPlan) -> dict[str, list[PriceTier]]:
-    """What the machines of a fleet cost, by accelerator, the cheapest first."""
+    """The prices of the fleet's machines by accelerator, cheapest first."""
     fleet = plan.sections.fleet
     tiers: dict[str, list[PriceTier]] = {}
     for kind in () if fleet is None else fleet.pools:
@@ -297,7 +298,7 @@ def price_tiers(plan: ScenarioPlan) -> dict[str, list[PriceTier]]:
 
 
 def marginal_price(tiers: Sequence[PriceTier], used: int) -> float:
-    """Of the next accelerator, when the cheapest are taken first."""
+    """The price of the next accelerator, when the cheapest are taken first."""
     for price, there in tiers:
         if used < there:
             return price
@@ -306,9 +307,9 @@ def marginal_price(tiers: Sequence[PriceTier], used: int) -> float:
 
 
 def startup_s_of(plan: ScenarioPlan, pool: PoolSettings) -> float:
-    """The mean time until a replica that is asked for is ready, where its machine must come first.
+    """The mean time until a requested replica is ready, if it needs a new machine.
 
-    The next cycle of the fleet decides; the kind of machine that comes soonest counts.
+    It includes a cycle of the fleet, and the machine kind with the shortest provisioning counts.
     """
     load_s = plan.serving.load_time.mean_s
     fleet = plan.sections.fleet
@@ -319,7 +320,7 @@ def startup_s_of(plan: ScenarioPlan, pool: PoolSettings) -> float:
 
 
 def _accelerators(plan: ScenarioPlan, scaling: ScalingSetup) -> dict[str, int] | None:
-    """How many there are of a kind: as the autoscaler is told, or else the quota of machines."""
+    """Accelerators by kind: as configured for the autoscaler, or else the quota of machines."""
     fleet = plan.sections.fleet
     if scaling.accelerators is not None or fleet is None:
         return scaling.accelerators
@@ -332,7 +333,7 @@ def _accelerators(plan: ScenarioPlan, scaling: ScalingSetup) -> dict[str, int] |
 
 
 def objective_of(plan: ScenarioPlan, model: str | None) -> Objective:
-    """What the most important class with targets was promised, of those that its requests have."""
+    """The targets of the most important class with targets among the model's requests."""
     names = {entry.slo for entry in plan.workload if model in models_of(entry)}
     classes = {name: slo for name, slo in plan.slos.items() if name in names}
     promising = [name for name, one in classes.items() if one.ttft_s or one.tpot_s or one.e2e_s]

@@ -1,4 +1,4 @@
-"""The servers of a pool: their limits and step times, and what the catalogs have against them."""
+"""The servers of a pool: their limits and step times, and catalog checks."""
 
 import math
 from pathlib import Path
@@ -61,20 +61,20 @@ SECONDS_PER_HOUR = 3600.0
 BLIS = "blis-trained-physics"
 
 KeyPath = tuple[str | int, ...]
-"""Where in a scenario: keys, and numbers in lists."""
+"""A place in a scenario: keys, and positions in lists."""
 
 DOMAIN, LARGE_DOMAIN = 8, 72
-"""Accelerators that are joined by links of their own; the larger is a GB200 or GB300 rack."""
+"""Accelerators joined by dedicated links; the larger is a GB200 or GB300 rack."""
 
 UNMEASURED = {
     "linear": "the numbers are the scenario's own",
     "roofline": "it says what hardware without any losses would take",
 }
-"""Models without measurements."""
+"""Step-time models without measurements."""
 
 
 def shape_of(pool: PoolSettings) -> ModelShape | None:
-    """The model that a pool serves, with the KV cache that its engine keeps."""
+    """The model that a pool serves, with the KV cache type of its engine."""
     if pool.model is None:
         return None
     shape = resolve_model(pool.model)
@@ -84,7 +84,7 @@ def shape_of(pool: PoolSettings) -> ModelShape | None:
 
 
 def hardware_faults(plan: ScenarioPlan) -> list[tuple[KeyPath, InputError]]:
-    """Everything that the catalogs, profiles and memories have against a plan, with its place."""
+    """Reports all conflicts of a plan with catalogs, profiles and memory, each with its place."""
     faults: list[tuple[KeyPath, InputError]] = []
     unknown: set[str | None] = set()  # models; a fault is told once
     for number, pool in enumerate(plan.pools):
@@ -164,7 +164,7 @@ def evidence_of(
 
 
 def assumptions_of(pool: PoolSettings) -> list[str]:
-    """What a pool's settings ask for that was not measured there, in sentences."""
+    """Sentences about a pool's settings for which nothing was measured."""
     found = []
     recurrent = pool.model is not None and resolve_model(pool.model).recurrent_layers > 0
     speculative = pool.engine.speculative
@@ -206,7 +206,7 @@ def assumptions_of(pool: PoolSettings) -> list[str]:
 
 
 def expert_degree(pool: PoolSettings) -> int:
-    """Over how many GPUs whole experts are spread; 1 when each has a part of all."""
+    """Over how many GPUs whole experts are spread; 1 when each GPU has a part of every expert."""
     return pool.tensor_parallel * pool.data_parallel if pool.expert_parallel else 1
 
 
@@ -250,7 +250,8 @@ def _drafter(pool: PoolSettings, shape: ModelShape) -> Drafter | None:
 
 
 def _windows(pool: PoolSettings, shape: ModelShape | None) -> WindowGroups | None:
-    """What requests hold for layers with a window or a state, beside layers that keep all."""
+    """Blocks that requests hold for sliding-window or recurrent layers, beside full-attention
+    ones."""
     if shape is None or pool.step_time.model == BLIS:
         return None
     groups = kv_groups(shape.per_stage(pool.pipeline_parallel))
@@ -281,7 +282,7 @@ def _tiers(engine: EngineSettings, shape: ModelShape | None) -> list[TierLimits]
 
 
 def offload_token_bytes(engine: EngineSettings, shape: ModelShape | None) -> float:
-    """KV bytes of a token on all accelerators of a server together."""
+    """KV bytes per token over all accelerators of a server."""
     if engine.kv_bytes_per_token is not None:
         return engine.kv_bytes_per_token
     assert shape is not None, "a scenario with neither is refused when it is loaded"
@@ -289,7 +290,7 @@ def offload_token_bytes(engine: EngineSettings, shape: ModelShape | None) -> flo
 
 
 def _memory_blocks(pool: PoolSettings, shape: ModelShape, accelerator: Accelerator) -> int:
-    """What memory holds beside the weights, by the estimate that belongs to the step times."""
+    """The KV blocks that fit beside the weights, by the estimate that belongs to the step times."""
     engine = pool.engine
     if pool.step_time.model == BLIS:
         return blis_kv_blocks(
@@ -336,7 +337,7 @@ def _hardware(pool: PoolSettings, shape: ModelShape | None) -> tuple[ModelShape,
 
 
 def step_time_of(pool: PoolSettings, shape: ModelShape | None) -> StepTimeModel:
-    """How long the steps of a pool's servers take, drafts and all."""
+    """The step-time model of a pool's servers, including drafts."""
     inner = _own_step_time(pool, shape)
     if pool.pipeline_parallel > 1 and not isinstance(pool.step_time, LinearStepTime):
         whole, accelerator = _hardware(pool, shape)
@@ -385,7 +386,7 @@ def _own_step_time(pool: PoolSettings, shape: ModelShape | None) -> StepTimeMode
 
 
 def overheads_of(pool: PoolSettings, network_s: float) -> Overheads:
-    """The pool's own and the network's, and for the peer's model the ones that are part of it."""
+    """The overheads of the pool and the network; for the BLIS model, also those it includes."""
     own, step = pool.overheads, pool.step_time
     to_queue_s = network_s + own.queueing_s
     if not isinstance(step, BlisTrainedPhysicsStepTime):
@@ -418,7 +419,7 @@ def _table(step: TableStepTime, shape: ModelShape, tensor_parallel: int) -> Step
 
 
 def price_of(pool: PoolSettings) -> float | None:
-    """Dollars for an hour of one accelerator of a pool; None when unknown."""
+    """Dollars per accelerator-hour of a pool; None when unknown."""
     if pool.price_per_hour is not None:
         return pool.price_per_hour
     accelerator = accelerator_of(pool)
@@ -426,6 +427,6 @@ def price_of(pool: PoolSettings) -> float | None:
 
 
 def cost_of(pool: PoolSettings, replica_seconds: float) -> float:
-    """Dollars for so much time of its servers; a pool without a price costs nothing."""
+    """Dollars for this many replica-seconds; a pool without a price costs nothing."""
     price = price_of(pool) or 0.0
     return replica_seconds * pool.gpus * price / SECONDS_PER_HOUR

@@ -1,8 +1,8 @@
 """Replicas and their states: pending, starting, ready, draining, gone.
 
-A replica is a server from the moment it is asked for until it is gone. It costs money from the
-start of its start-up on, and serves from the end of it. `lifecycle.py` moves it from state to
-state; here is what each of them counts.
+A replica is a server from when it is requested until it is gone. It costs money from the beginning
+of its start-up, and serves from the end of it. `lifecycle.py` moves it from state to state; this
+module counts.
 """
 
 from typing import Final
@@ -27,14 +27,14 @@ STATES: Final = REPLICA_STATES
 NOT_YET: Final = -1.0
 
 MOST_SIZES: Final = 2_000
-"""Changes of a pool's size that are written down; of twice as many, every second is forgotten."""
+"""The most recorded changes of a pool's size; at twice as many, every second one is dropped."""
 
 Size = tuple[float, int, list[int]]
-"""When, how many were wanted, how many there were by state."""
+"""The time, the target, and the number of replicas in each state."""
 
 
 class Replica:
-    """One server of a pool, and when it came to where it is."""
+    """One server of a pool, and the times of its state changes."""
 
     def __init__(self, server: Server, pool: "Pool", number: int) -> None:
         self.server: Final = server
@@ -47,7 +47,7 @@ class Replica:
         self.planned: Entry | None = None  # the end of its start-up
 
     def paid_s(self, now_s: float) -> float:
-        """Seconds that cost money so far: from the start of its start-up on."""
+        """Seconds that cost money so far, from the beginning of its start-up."""
         return _since(self.started_s, self.gone_s, now_s)
 
     def served_s(self, now_s: float) -> float:
@@ -62,7 +62,7 @@ def _since(from_s: float, until_s: float, now_s: float) -> float:
 
 
 class Pool:
-    """Replicas that can stand in for each other, and what a new one is made of."""
+    """Interchangeable replicas, and what new ones are built from."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Pool:
 
     @property
     def servers(self) -> list[Server]:
-        """All that ever were."""
+        """The servers of all replicas that ever existed."""
         return [replica.server for replica in self.replicas]
 
     @property
@@ -122,19 +122,19 @@ class Pool:
         return self._paid_s + self.paying * (now_s - self._settled_s)
 
     def served_s(self, now_s: float) -> float:
-        """Seconds of its replicas in which they could serve."""
+        """Seconds in which its replicas could serve."""
         serving = self.counts[READY] + self.counts[DRAINING]
         return self._served_s + serving * (now_s - self._settled_s)
 
     def sizes(self) -> list[list[float]]:
-        """Every change: when, how many were wanted from then on, and how many were in each state.
+        """Every change: the time, the target from then on, and the replicas in each state.
 
         The states are pending, starting, ready and draining.
         """
         return [[time_s, wanted, *counts] for time_s, wanted, counts in self._sizes]
 
     def note_size(self, now_s: float) -> None:
-        """Writes down how many there are, once something has changed."""
+        """Records the current size after a change."""
         if self._sizes and self._sizes[-1][0] == now_s:
             self._sizes.pop()
         self._sizes.append((now_s, self.target, self.counts[:GONE]))
@@ -148,7 +148,7 @@ class Pool:
         self.moves += 1
 
     def move(self, replica: Replica, state: int, now_s: float) -> None:
-        """Counts a replica in another state from now on."""
+        """Moves a replica to another state, and updates the counts."""
         self._paid_s = self.paid_s(now_s)
         self._served_s = self.served_s(now_s)
         self._settled_s = now_s

@@ -1,4 +1,4 @@
-"""Faults of the metrics that a control plane sees: missing, or late."""
+"""Faults of the metrics that a control plane sees: missing or late."""
 
 import math
 from typing import Any, Final
@@ -16,7 +16,7 @@ class SignalsSnapshot:
         self._columns: Final = [column[:] for column in _columns(signals)]
 
     def restore(self, signals: Signals) -> None:
-        """Makes the snapshot what is known; of servers that came later nothing was known then."""
+        """Restores the signals to the snapshot; servers added later become unknown."""
         many = len(self._columns[0])
         for column, known in zip(_columns(signals), self._columns, strict=True):
             column[:many] = known
@@ -29,7 +29,7 @@ class SignalsSnapshot:
 
 
 def _columns(signals: Signals) -> list[list[Any]]:
-    """What probes change, by server."""
+    """The lists that probes change, by server."""
     return [
         *(signals.waiting, signals.running, signals.kv_used, signals.load_seen_s),
         *(signals.ttft_s, signals.tpot_s, signals.latency_seen_s),
@@ -40,9 +40,9 @@ def _columns(signals: Signals) -> list[list[Any]]:
 class SignalFaults:
     """Probes servers while their metrics are missing or late.
 
-    While metrics are missing nothing new is learned. While they are late, servers are probed as
-    often as before, and each answer becomes known `lag_s` later; until the first of them does,
-    what was known when the lag began stays known.
+    While metrics are missing, nothing new is learned. While they are late, servers are probed as
+    often as before, and each result becomes known `lag_s` later; until the first one does, the
+    state from when the lag began remains.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class SignalFaults:
         self._probed_s = 0.0
 
     def late_by(self, lag_s: float, signals: Signals) -> None:
-        """From now on metrics are late by this much; 0: they are on time."""
+        """Sets how late metrics are from now on; 0: on time."""
         self.lag_s = lag_s
         if lag_s and not self._snapshots:
             self._snapshots.append(SignalsSnapshot(signals))

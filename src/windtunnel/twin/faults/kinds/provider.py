@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ProviderOutage(LastingFault, MachineFault):
-    """The provider does not respond: orders are lost, and responses arrive after the outage."""
+    """The provider does not answer: orders are lost, and answers arrive afterwards."""
 
     kind: Literal["provider-outage"]
 
@@ -69,7 +69,7 @@ class CapacityShortageFault(QuotaFault):
 
 
 class QuotaExhaustion(QuotaFault):
-    """The quota is used up: no machines beyond the current ones."""
+    """No machines beyond the current ones."""
 
     kind: Literal["quota-exhaustion"]
 

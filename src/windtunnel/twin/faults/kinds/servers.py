@@ -109,7 +109,7 @@ class RouterPartition(ServerFault, LastingFault):
 
 
 class SlowMachine(ServerFault, LastingFault):
-    """Some servers take longer for their steps."""
+    """Steps of some servers take longer."""
 
     kind: Literal["slow-machine"]
     factor: Annotated[float, Number(1, SLOWEST, above=True)] = Field(
