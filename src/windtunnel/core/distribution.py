@@ -33,7 +33,7 @@ class Distribution:
         self._total = 0.0  # of the first `_summed` values
         self._summed = 0
         self._sorted: list[float] | Any = self._latest  # in order: a list, or an array
-        self._ordered = 0  # how many there were when they were last sorted
+        self._ordered = 0  # the count at the last sort
 
     def add(self, value: float) -> None:
         if self.folded is not None:

@@ -1,10 +1,10 @@
 """The one tree of expected failures; each is a sentence: where, what, what is allowed, what to do.
 
 WindtunnelError
-  InputError          something a person wrote is wrong: file, option, value        (exit 2)
-    InputFaults       several of them, found together
-  OutputError         a result cannot be written where it was asked for             (exit 2)
-  InvariantBroken     the program caught itself in an impossible state              (exit 3)
+  InputError          something that a user wrote is wrong: file, option, value     (exit 2)
+    InputFaults       several input errors, found together
+  OutputError         a result cannot be written to the requested place             (exit 2)
+  InvariantBroken     the program detected an impossible state                      (exit 3)
 """
 
 import difflib
@@ -55,7 +55,7 @@ class WindtunnelError(Exception):
 
 
 class InputError(WindtunnelError):
-    """Something that a person wrote is wrong."""
+    """Something that a user wrote is wrong."""
 
 
 class InputFaults(InputError):

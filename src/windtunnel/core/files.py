@@ -91,7 +91,7 @@ class Draft:
         remove_dead_drafts(place)
         self._lock: int | None = None
         while self._lock is None:
-            # One that is not held yet may be taken for dead: then there is another try.
+            # A new draft may be taken for dead before it is locked: then try again.
             self.path = Path(tempfile.mkdtemp(dir=place, prefix=DRAFT))
             try:
                 self._lock = hold(self.path)

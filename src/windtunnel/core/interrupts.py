@@ -46,7 +46,7 @@ class Interruption:
         if self.asked or not self.may_ask:
             raise KeyboardInterrupt
         self.asked = True
-        # Looking for garbage among all that a run has in memory takes seconds.
+        # Garbage collection over everything that a run has in memory takes seconds.
         gc.freeze()
         signal.setitimer(signal.ITIMER_PROF, GRACE_CPU_S)
 

@@ -262,7 +262,7 @@ class Agenda:
                 return f"number {one.turn} {late}"
         return None
 
-    # Both walks compare in place: they are most of what a large agenda costs.
+    # Both walks compare inline: they are most of the cost of a large agenda.
 
     def _rise(self, one: Appointment) -> bool:
         heap = self._heap

@@ -79,7 +79,7 @@ class _Worker:
             [sys.executable, "-c", BEGIN, path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "WINDTUNNEL_FORM": form()},  # as here, and said once
+            env={**os.environ, "WINDTUNNEL_FORM": form()},  # as here
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -132,8 +132,8 @@ class Processes(Generic[Task, Value]):
         self._call = call
         self._count = count
         self._workers: list[_Worker] = []
-        self._were_ready = False  # whether a worker ever was
-        self._failed_starts = 0  # since one was
+        self._were_ready = False  # whether a worker ever was ready
+        self._failed_starts = 0  # since a worker was ready
         self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
@@ -150,14 +150,14 @@ class Processes(Generic[Task, Value]):
             while self._hand_out(waiting):
                 worker, message = self._told.get()
                 if worker not in self._workers:
-                    continue  # it was ended with a task that is no longer awaited
+                    continue  # it was ended with a task whose answer is no longer wanted
                 if message is None:
                     yield from self._bury(worker, waiting)
                 elif worker.ready:
                     number, answer, seconds = message
                     worker.tasks.popleft()
                     worker.ahead = 1 + min(int(SHORT_S / max(seconds, 1e-6)), MOST_AHEAD - 1)
-                    self._hand_out(waiting)  # before our caller takes its time
+                    self._hand_out(waiting)  # before the caller's own work
                     yield number, answer
                 else:
                     worker.ready = self._were_ready = True
@@ -185,7 +185,7 @@ class Processes(Generic[Task, Value]):
         self._workers.remove(worker)
         status = worker.end()
         if not worker.ready and self._were_ready and self._failed_starts < MOST_FAILED_STARTS:
-            self._failed_starts += 1  # the system may be short of something for a while
+            self._failed_starts += 1  # the system may be short of resources for a while
             waiting.put_back(worker.tasks)
             return
         if not worker.ready:
@@ -198,7 +198,7 @@ class Processes(Generic[Task, Value]):
 
 
 class _Waiting:
-    """Unassigned tasks, each with its number; true while there is one."""
+    """Unassigned tasks, each with its number; truthy while any are left."""
 
     def __init__(self, tasks: Iterable[Any]) -> None:
         self._tasks = enumerate(tasks)
@@ -218,11 +218,11 @@ class _Waiting:
 
 def serve() -> None:
     """The main loop of a worker: receives the function, then tasks, until its input ends."""
-    # Ctrl-C reaches every process of a terminal; the parent hears it and ends the workers.
+    # Ctrl-C reaches every process of a terminal; the parent handles it and ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inbox = sys.stdin.buffer
     outbox = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints must not print among the answers
+    os.dup2(2, 1)  # prints must not mix with the answers
     try:
         call = pickle.load(inbox)  # noqa: S301 - from the process that started this one
         _say(outbox, "ready")
@@ -232,7 +232,7 @@ def serve() -> None:
             answer = _answer(call, task)
             _say(outbox, (number, answer, monotonic_s() - started_s))
     except (EOFError, BrokenPipeError):
-        os._exit(0)  # the parent is gone: nothing would read of a fault
+        os._exit(0)  # the parent is gone, so an error would have no reader
 
 
 def _say(outbox: BinaryIO, message: object) -> None:

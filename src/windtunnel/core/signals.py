@@ -25,7 +25,7 @@ class LatencySums:
 
     def __init__(self) -> None:
         self.ends: i64 = 0
-        self.answers: i64 = 0  # those among them with more than one token
+        self.answers: i64 = 0  # completions with more than one token
         self.ttft_s = 0.0
         self.tpot_s = 0.0
 
@@ -40,8 +40,8 @@ class Signals:
         self, slots: list[int], staleness_s: float, answering: list[int] | None = None
     ) -> None:
         servers = len(slots)
-        # The servers that answer requests, by number; the others compute prompts for them. Capacity
-        # counts these alone, since every request is on one of them.
+        # Servers that answer requests, by number; the others compute prompts for them. Capacity
+        # counts only these, since every request is on one of them.
         self.answering: Final = list(range(servers)) if answering is None else answering
         self.answering_slots = sum([slots[server] for server in self.answering])
         self.least_slots = 0  # of the fleet once it has any server that answers
@@ -63,7 +63,7 @@ class Signals:
         self.load_seen_s = [-math.inf] * servers  # when waiting, running and kv_used were observed
         self.adapters_seen_s = [-math.inf] * servers
         self.latency_seen_s = [-math.inf] * servers  # when ttft_s and tpot_s were
-        self.missed: Final[dict[int, int]] = {}  # servers that do not answer: reasons why, each
+        self.missed: Final[dict[int, int]] = {}  # silent servers: the number of reasons for each
         self._listeners: Final[list[LoadListener]] = []
         self._reporting: Final[list[int]] = []  # servers where requests ended since the last probe
         self._sums: Final = [LatencySums() for _ in range(servers)]

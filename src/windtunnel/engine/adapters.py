@@ -20,15 +20,15 @@ class Slots:
 
     def __init__(self, lora: LoraSettings) -> None:
         self.slots: Final[int] = lora.slots
-        self._load_s: Final[float] = lora.load_s  # a step that needs an adapter first takes longer
+        self._load_s: Final[float] = lora.load_s  # added to a step for each adapter it must load
         self._step_cost: Final[float] = lora.step_cost  # and each adapter in it adds this share
         self.loads: Final[dict[int, int]] = {}  # how often each was loaded, and evicted
         self.evictions: Final[dict[int, int]] = {}
         self.journal: list[int] | None = None  # (adapter, 1: loaded or 0: evicted) in a row
         self._users: Final[dict[int, int]] = {}  # how many requests use each
-        self._idle: Final[dict[int, int]] = {}  # in which plan each was found unused
+        self._idle: Final[dict[int, int]] = {}  # the plan in which each was found unused
         self._plans = 0
-        self._begun = 0  # loads that the step being planned starts with
+        self._begun = 0  # loads at the start of the step being planned
 
     def loaded(self) -> list[int]:
         """The adapters in slots, by number."""
@@ -128,7 +128,7 @@ class AdapterQueue(WaitingQueue):
         super().__init__(scheduling)
         self._slots: Final = slots
         self._lines: Final[dict[int, list[tuple[Rank, int, Request]]]] = {}
-        self._last = 0  # places in the order of arrival: of the last to come, which goes first
+        self._last = 0  # positions in arrival order: of the latest arrival, and of the head
         self._first = 0
 
     def push(self, request: Request) -> None:
@@ -157,7 +157,7 @@ class AdapterQueue(WaitingQueue):
 
     def remove(self, request: Request) -> None:
         assert request.cancelled
-        self._leaves(request)  # its line drops it when it comes to its head
+        self._leaves(request)  # its queue drops it when it reaches the head
 
     def head(self) -> Request | None:
         """The first request whose adapter is on the accelerator or can be loaded."""

@@ -43,12 +43,12 @@ class Chain:
         self.first: i64 = first
         self.resident: i64 = first
         self.pinned: i64 = first
-        # Requests that hold the chain up to `upto`, mostly all; and how many do up to elsewhere.
+        # Users that hold the chain up to `_upto`, usually all; and the number of others by block.
         self._upto: i64 = first
         self._users: i64 = 0
         self._others: dict[int, int] | None = None
         self.runs: list[BlockRun] = []  # deepest first, which is also the order of eviction
-        self.is_named = False  # whether requests to come find it by its key
+        self.is_named = False  # whether later requests find it by its key
 
     def hold(self, upto: i64) -> None:
         """Counts one more request that holds the chain up to a block."""
@@ -100,15 +100,15 @@ class BlockPool:
         self._listed: i64 = 0  # free and in runs
         self.free: i64 = self.blocks
         self.lowest_free: i64 = self.blocks
-        self.leaked: i64 = 0  # neither free nor held by a request, for good
+        self.leaked: i64 = 0  # unusable for good: neither free nor held by a request
         self._chains: Final[dict[Any, Chain]] = {}
         self._own: Final[dict[int, Chain]] = {}  # preempted requests' own blocks, by request id
         self._ends: Final = BlockRun(None, 0, 0, False)  # noqa: FBT003 - a ring: after it the oldest run, before it the newest
         self._ends.before = self._ends
         self._ends.after = self._ends
-        self.tiers: Tiers | None = None  # where blocks go that are evicted
+        self.tiers: Tiers | None = None  # where evicted blocks go
         self.journal: list[int] | None = None  # (owner, key, resident tokens or 0) of each change
-        self._owner: Any = 0  # a number, written down as the object that it is
+        self._owner: Any = 0  # a number, kept boxed
 
     def listen(self, journal: list[int], owner: int) -> None:
         """Writes every change of a cached shared prefix to the journal, as `owner`."""

@@ -26,8 +26,8 @@ class TierLimits:
             raise InputError(what, allowed="1 or more", hint="make it larger")
         self.name: Final = name
         self.blocks: Final[i64] = blocks
-        self.block_s: Final = block_s  # loads come one after another, and take this for a block
-        self.latency_s: Final = latency_s  # and arrive so much later
+        self.block_s: Final = block_s  # loads are sequential; time per block
+        self.latency_s: Final = latency_s  # added to the arrival of each load
 
     def __repr__(self) -> str:
         return f"TierLimits({self.name!r}, {self.blocks}, {self.block_s}, {self.latency_s})"
@@ -73,9 +73,9 @@ class EngineLimits:
         max_model_len: int = 1 << 40,
         tiers: list[TierLimits] | None = None,  # from fast to slow
         windows: WindowGroups | None = None,
-        seed: int = 0,  # of what is drawn: which drafts are right
-        ranks: int = 1,  # data-parallel ones, each with blocks, batch and budget of its own
-        stages: int = 1,  # of a pipeline, each with a batch under way
+        seed: int = 0,  # for the draws of which drafts are right
+        ranks: int = 1,  # data-parallel ranks, each with its own blocks, batch and budget
+        stages: int = 1,  # pipeline stages, each with a batch in progress
     ) -> None:
         if options.max_num_batched_tokens < options.max_num_seqs:
             raise InputError(

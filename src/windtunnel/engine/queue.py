@@ -80,7 +80,7 @@ class WaitingQueue:
         self._scheduling: Final = scheduling
         self._line: Final = RequestLine()
         self._heap: Final[list[tuple[Rank, int, Request]]] = []
-        self._pushes = 0  # a request that was sent back may return while its old record is here
+        self._pushes = 0  # a redirected request may return while its old record is still here
         self.count: i64 = 0
         self.preempted: i64 = 0  # waiting requests that were preempted
 
@@ -97,7 +97,7 @@ class WaitingQueue:
         assert request.cancelled
         self._leaves(request)
         if self._scheduling == FCFS:
-            self._line.remove(request)  # a heap drops it when it comes to its top
+            self._line.remove(request)  # a heap drops it when it reaches the top
 
     def push_preempted(self, request: Request) -> None:
         if self._scheduling == FCFS:

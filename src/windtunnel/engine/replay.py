@@ -311,7 +311,7 @@ def fit_per_step(run: RecordedRun, model: Callable[[float], StepTimeModel]) -> f
     for _ in range(MOST_TRIALS):
         if above < 0.0 or high - low <= FIT_TOLERANCE * max(high, 1e-6):
             break
-        # Between the two ends in proportion, but never so near one of them that it stands still.
+        # Interpolates between the two ends, but never so near one that the search stalls.
         share = min(max(-below / (above - below), 0.1), 0.9)
         middle = low + share * (high - low)
         value = excess(middle)

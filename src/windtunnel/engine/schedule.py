@@ -55,21 +55,21 @@ class Schedule(Actor):
         self.prefilled_tokens: i64 = 0
         bounds = model.measured()
         self.extrapolation: Final = Extrapolation(bounds) if bounds is not None else None
-        self.slowness = 1.0  # how many times longer steps take than the model says
+        self.slowness = 1.0  # factor on the model's step times
 
         self._size: Final[i64] = limits.block_size
         self._clock: Final = StepClock(limits, model)
         self._decoding: Final = Decoding(limits.block_size)
-        self._partial: Final[list[Request]] = []  # prompts that are computed in part
+        self._partial: Final[list[Request]] = []  # partially computed prompts
         self._keeping: i64 = 0  # running requests whose blocks stay held when they end
         self._skipped: i64 = 0  # decoding requests that got no token in the step planned last
-        self._owes_decodes = False  # whether prompts of steps of their own made others lose blocks
+        self._owes_decodes = False  # whether prompt-only steps preempted others
         self._transferred: Final = RequestLine()  # waiting with the KV of their prompt
-        self._wanting: Final = WaitingQueue(limits.scheduling)  # for blocks, for KV from elsewhere
-        self._loads: Final[list[tuple[float, int, Load]]] = []  # a heap of what tiers carry up
+        self._wanting: Final = WaitingQueue(limits.scheduling)  # for blocks to receive KV
+        self._loads: Final[list[tuple[float, int, Load]]] = []  # a heap of loads from tiers
         self._fetching: Final[dict[int, Request]] = {}  # waiting for one of them
         self._begun = 0
-        self._moment_s = 0.0  # of planning: when loads begin
+        self._moment_s = 0.0  # the time of planning, when loads begin
         self._ending: Final[list[Request]] = []  # preempted with their last token on its way
         self._admissions: i64 = 0
         self._work: Final = StepWork([], 0, 0, 0)
@@ -111,7 +111,7 @@ class Schedule(Actor):
             step.factor *= factor
         if work.chunks or step.prompted or not together:
             if not step.decodes and not work.chunks and not step.prompted:
-                # An empty step takes no time. After a preemption the others deserve another look.
+                # An empty step takes no time. After a preemption, plan again for the others.
                 again = self.preemptions > preempted
                 return self._plan(start_s, moment_s) if again else None
             work.decodes = step.decodes
@@ -479,7 +479,7 @@ class Schedule(Actor):
                 request.fetching_s = UNSET
                 self._transferred.append(request)
 
-    # When blocks do not suffice for all
+    # When there are not enough blocks for all
 
     def _can_preempt_last(self) -> bool:
         """Whether all running requests decode and can be preempted in reverse order of
@@ -625,7 +625,7 @@ class Schedule(Actor):
         done = request.computed == request.last
         if self.drafts is not None:
             if request.computed >= request.target:
-                want = min(want, 1)  # drafts are not content that a cache could find again
+                want = min(want, 1)  # a cache cannot find drafts again
             self._use_spare(request, want)
             request.unsettled = 0
         self.pool.release(request, request.computed + want, preempted=not done)
@@ -676,7 +676,7 @@ class Schedule(Actor):
                     step.late_decodes += self._note_pause(step, request)
                 else:
                     self._skipped += 1
-                    if wants:  # an empty step takes no time: the one before it is still under way
+                    if wants:  # an empty step takes no time: the step before it is still running
                         request.unsettled = 0
                     if request.token_s == UNSET:
                         request.token_s = start_s

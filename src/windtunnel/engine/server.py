@@ -51,7 +51,7 @@ class Closing:
 
     @property
     def next_s(self) -> float:
-        """When the next of them ends."""
+        """When the first of their steps ends; infinity without any."""
         return self.requests[0].finished_s if self.requests else INFINITY
 
     def hand_out(self, now: float, finished: list[Request]) -> None:
@@ -80,21 +80,21 @@ class Server(Schedule):
         self.busy_s = 0.0
         self.steps: i64 = 0
         self.finished: Final[list[Request]] = []
-        self.granted: Final[list[Request]] = []  # their blocks are reserved since `await_room`
+        self.granted: Final[list[Request]] = []  # blocks reserved since `await_room`
         self.token_gaps: Final = Histogram(token_gaps)  # servers may share its buckets
-        self.token_overhead_s = 0.0  # how much longer gaps between tokens are for a client
+        self.token_overhead_s = 0.0  # added to inter-token times for a client
 
         self._late_arrivals: Final[list[Request]] = []
-        self._leaving: Final[list[Request]] = []  # cancelled, and still in steps that are planned
-        self._closing: Final = Closing()  # in steps that others have gone on from
-        self._apart: Final[dict[int, Request]] = {}  # neither waiting nor running, with blocks
-        self._wanted_tokens: Final[dict[int, int]] = {}  # that come from elsewhere, by request
+        self._leaving: Final[list[Request]] = []  # cancelled, but still in planned steps
+        self._closing: Final = Closing()  # in steps that the server has already left
+        self._apart: Final[dict[int, Request]] = {}  # holding blocks, neither waiting nor running
+        self._wanted_tokens: Final[dict[int, int]] = {}  # tokens from elsewhere, by request
         self._orders: i64 = 0
         self._overlaps: Final = limits.async_scheduling
         # Whether nothing happens within a step, unless a request is cancelled.
         self._whole_steps: Final = limits.last_step_blocks and self.tiers is None
-        self._ahead = False  # whether what follows the current step is planned already
-        self._following: Step | None = None  # that plan; None: nothing follows
+        self._ahead = False  # whether the next step is already planned
+        self._following: Step | None = None  # that plan; None when nothing follows
 
     # What the driver calls
 
@@ -214,7 +214,7 @@ class Server(Schedule):
         if self.waiting.preempted or any(late.preemptions for late in self._late_arrivals):
             return False
         if self.running.count >= self.limits.max_num_seqs:
-            return True  # those in the queue wait for a place in the batch
+            return True  # queued requests wait for a place in the batch
         first = self.waiting.head()
         for late in self._late_arrivals:
             if first is None or self._goes_before(late, first):
@@ -279,7 +279,7 @@ class Server(Schedule):
         self.pool.extend(request, request.computed)
         if self.tiers is not None:
             ready_s = self.tiers.ready_s(request, present)
-            if ready_s > now:  # what it found here is itself still coming from a slower tier
+            if ready_s > now:  # the blocks it hit are themselves still loading from a slower tier
                 self._await(Load(request, now, ready_s, []))
                 self._wake(self.wake_s)
                 return
@@ -313,10 +313,10 @@ class Server(Schedule):
         if self._leaving:
             self._depart()
             if following is not None:
-                following.pure = False  # it computes those once more: no run of equal steps
+                following.pure = False  # it still computes the cancelled ones: no run of steps
         if self.tiers is not None:
             self._land(now, True)  # noqa: FBT003 - what has just been planned may have begun loads
-        # Blocks that were freed are for those that run, and then for those that await room.
+        # Freed blocks go to running requests, then to those that await room.
         has_room = self._wanting.count > 0 and self._has_room()
         if following is None:
             following = self._plan(now, now)
@@ -369,7 +369,7 @@ class Server(Schedule):
         self._catch_up(now)
         self.slowness = factor
         if self._following is not None:
-            self._following.pure = False  # steps after it take another time: no run of equal ones
+            self._following.pure = False  # later steps take a different time: no run of equal steps
 
     def crash(self, now: float) -> None:
         """Stops the server, frees all blocks and drops its steps. All requests must have been
@@ -655,7 +655,7 @@ class Server(Schedule):
         if self._ending:
             self._ending.clear()
 
-    # What others may know at any time. Runs of steps are looked into at the step of the moment.
+    # Observations at any time. Within a run of steps, they are those of the current step.
 
     @property
     def queued(self) -> i64:
@@ -739,7 +739,7 @@ class Server(Schedule):
             held += request.spare_blocks
         return held
 
-    # What a live driver asks, which hands out tokens as they come
+    # For a live driver, which hands out tokens as they are generated
 
     @property
     def steps_in_run(self) -> i64:
@@ -767,5 +767,5 @@ class Server(Schedule):
         if request.finish_clock >= 0:
             computed = request.offset + self._decoding.clock
         if computed < request.target:
-            return request.target - request.prompt_tokens  # what it had before a preemption
+            return request.target - request.prompt_tokens  # its tokens before a preemption
         return computed - request.prompt_tokens + 1

@@ -27,10 +27,10 @@ class DraftLimits:
     def __init__(
         self,
         tokens: int,
-        acceptance: list[float],  # by position: the share of drafts that are right up to there
+        acceptance: list[float],  # by position: the share of drafts accepted up to there
         *,
-        keeps_kv: bool,  # the drafter has KV of its own, for which slots are held ahead
-        settles_late: bool,  # the next step is planned before the drafts of one are judged
+        keeps_kv: bool,  # the drafter has its own KV, which needs slots ahead
+        settles_late: bool,  # the next step is planned before the drafts of this one are verified
         seed: int = 0,
         stream: str = "speculation",
     ) -> None:
@@ -63,10 +63,10 @@ class Drafts:
 
     def __init__(self, limits: DraftLimits) -> None:
         self.limits: Final = limits
-        self.steps: i64 = 0  # of requests: each verified one draft, however long
+        self.steps: i64 = 0  # request steps: each verified one draft, however long
         self.drafted: i64 = 0  # tokens
         self.accepted: i64 = 0
-        self.gained: i64 = 0  # tokens of answers beside one for each draft; an answer may end first
+        self.gained: i64 = 0  # answer tokens beyond one per draft; an answer may end first
 
     def advance(self, request: Request, want: i64) -> i64:
         """Verifies a draft; returns how many tokens the request gains."""

@@ -26,29 +26,29 @@ class Step:
         self.admitted: Final[list[Request]] = []
         self.prompted: Final[list[Request]] = []  # their prompt ends here: they get a token
         self.finishing: Final[list[Request]] = []
-        self.pauses: Final[list[float]] = []  # latest tokens of those that missed steps since
+        self.pauses: Final[list[float]] = []  # latest tokens of requests that missed steps since
         self.decodes: i64 = 0
         self.context: i64 = 0
         self.duration_s = 0.0  # of the first step
-        self.factor = 1.0  # how many times longer it takes than the model says
-        self.base = 0.0  # the line that times a pure step, from this context on
+        self.factor = 1.0  # factor on the model's time
+        self.base = 0.0  # the line for the time of a pure step, from this context on
         self.slope = 0.0
         self.until = 0.0
         self.start_s = 0.0
         self.end_s = 0.0
-        self.planned_s = 0.0  # when what follows is planned: later arrivals do not count for it
+        self.planned_s = 0.0  # when the next step is planned: later arrivals are not part of it
         self.clear()
 
     def clear(self) -> None:
         """Prepares the step to be planned again; fields that every plan sets are left alone."""
-        self.drafted: i64 = 0  # tokens that decodes verify beside their own
-        self.new_tokens: i64 = 0  # of prompts and drafts; these two where large steps are counted
-        self.prompt: i64 = 0  # the longest prompt so far, among those that have a chunk
+        self.drafted: i64 = 0  # tokens that decodes verify in addition to their own
+        self.new_tokens: i64 = 0  # of prompts and drafts; these two only with measured bounds
+        self.prompt: i64 = 0  # the longest context of a prompt with a chunk in the step
         self.pure = False  # every running request decodes, and each follows its latest token
         self.steps: i64 = 1
-        self.passed = False  # whether the state is already that of the last of them
+        self.passed = False  # whether the state is already that of the last step
         self.late_decodes: i64 = 0  # decodes that are among the pauses
-        # Most are empty most of the time, and asking is cheaper than clearing.
+        # Most lists are usually empty, and checking is cheaper than clearing.
         if self.admitted:
             self.admitted.clear()
         if self.prompted:
@@ -126,7 +126,7 @@ class StepClock:
         return on_tick(end_s, self._ticks_per_s) if self._ticks_per_s else end_s
 
     def steps_until(self, step: Step, now: float) -> i64:
-        """The fewest steps, at least one, that end now or later."""
+        """The number of steps up to the first that ends at `now` or later, at least one."""
         elapsed = now - step.start_s
         decodes = step.decodes
         context = step.context

@@ -49,12 +49,12 @@ class Tier:
         self.limits: Final = limits
         self.used: i64 = 0
         self.most_used: i64 = 0
-        self.stored: i64 = 0  # blocks that came, that were loaded, and that were evicted
+        self.stored: i64 = 0  # blocks stored, loaded and evicted
         self.loaded: i64 = 0
         self.evicted: i64 = 0
         self.loads: i64 = 0
         self.busy_s = 0.0
-        self._free_s = 0.0  # when the way from here has nothing left to carry
+        self._free_s = 0.0  # when the link from here is idle
         self._ring: Final = Span(None, 0, 0)  # after it the oldest span, before it the newest
         self._ring.before = self._ring
         self._ring.after = self._ring
@@ -111,7 +111,7 @@ class Load:
         self.begun_s: Final = begun_s
         self.ready_s: Final = ready_s
         self.keys: Final = keys
-        self.blocks: i64 = 0  # that are loaded for it; others may be on the way already
+        self.blocks: i64 = 0  # loaded for this request; others may already be loading
 
 
 class Tiers:
@@ -119,7 +119,7 @@ class Tiers:
 
     def __init__(self, limits: list[TierLimits], block_size: i64) -> None:
         self.tiers: Final = [Tier(one) for one in limits]
-        self.waits: Final = Distribution(FEW_VALUES)  # of requests, for what is loaded
+        self.waits: Final = Distribution(FEW_VALUES)  # of requests, for their loads
         self.journal: list[Load] | None = None  # loads as they begin
         self.lost: Final[list[int]] = []  # keys of chains that the last tier has evicted from
         self._size: Final[i64] = block_size
@@ -132,7 +132,7 @@ class Tiers:
         """Stores blocks evicted by the accelerator, the last that it had of the chain."""
         rest = self._rests.get(key)
         if rest is None or rest.low != high:
-            self.forget(key)  # chains of one name that contradict each other
+            self.forget(key)  # chains of the same name that do not match
             rest = Rest(key, high, len(self.tiers))
             self._rests[key] = rest
         rest.low = low
@@ -299,7 +299,7 @@ class Tiers:
         else:
             del self._arriving[key]
 
-    # What others may know
+    # Observations
 
     def reach(self, key: int) -> i64:
         """Up to which block the tiers hold a chain; 0 when they hold none of it."""

@@ -77,7 +77,7 @@ def _requests_are_conserved(simulation: Simulation) -> str | None:
     for server in simulation.servers:
         inside += server.load
     if recorder.outcomes[UNFINISHED]:
-        inside = 0  # the run is over: whatever was inside has been counted as unfinished
+        inside = 0  # the run is over: all remaining requests have been counted as unfinished
     if recorder.arrived == recorder.ended + inside:
         return None
     return f"{recorder.arrived} arrived, {recorder.ended} ended, {inside} inside"
@@ -345,7 +345,7 @@ def _choice_fault(cluster: Cluster, model: int, service: Service) -> str | None:
     answering = [number for number in seen if cluster.replicas[number].pool.decodes]
     known = [int(server.index) for server in service.roster.ready]
     signals = service.signals
-    told = answering if service.is_outdated else signals.answering  # else before the next choice
+    told = answering if service.is_outdated else signals.answering  # or before the next choice
     if (known, told) != (ready, answering):
         return f"{ready} are ready, {known} are asked and {signals.answering} answer"
     if service.router.candidates != answering and not service.is_outdated:

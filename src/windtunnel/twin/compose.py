@@ -40,7 +40,7 @@ from windtunnel.twin.settings import DisaggregationSettings, EncodeSettings
 from windtunnel.twin.simulation import ControlPlane, Simulation
 from windtunnel.workload.traffic import Traffic
 
-if TYPE_CHECKING:  # a start does without what a scenario does without
+if TYPE_CHECKING:  # imported only by scenarios that need them, for a faster start
     from windtunnel.scaling.actuation import Ticking
     from windtunnel.twin.infrastructure.infrastructure import Infrastructure
     from windtunnel.twin.servers.autoscaling import Autoscaling
@@ -367,7 +367,7 @@ def _gateway(
         return None
     of_class = plan.priorities
     bands: set[int] = set()
-    for entry in plan.workload:  # a trace that is given no class may have any
+    for entry in plan.workload:  # a trace without a class may have any
         bands.update(of_class.values() if entry.slo is None else [of_class[entry.slo]])
     priorities = sorted(bands, reverse=True)
     targets = _targets(plan)

@@ -16,7 +16,7 @@ from windtunnel.twin.settings import ProgressSettings
 NO_PROGRESS: Final = "no progress"
 """The cause of an early end by livelock."""
 
-# What is counted: the setting that limits it, and what it is in a sentence.
+# The kinds that are counted: the setting that limits each, and its sentence.
 RESTARTS: Final = 0
 PREEMPTIONS: Final = 1
 RESIZES: Final = 2
@@ -75,10 +75,10 @@ class RunProgress:
         self._counts: Final[dict[tuple[int, str], LoopCount]] = {}
         self._ended = 0  # requests that had finished when the counts began
         self._since_s = 0.0
-        self._looked_s = -1.0  # the time of the last look, and the requests and events by then
+        self._looked_s = -1.0  # of the last look, with the requests and events at that time
         self._looked = 0
         self._looked_events = 0
-        self._moved_s = 0.0  # when a request was last seen to arrive or to finish
+        self._moved_s = 0.0  # when a request was last seen to arrive or finish
         self._moved_events = 0
         self.end_run: EarlyEnding = _nowhere
         """Ends the run, given a word and a sentence; set by the run's loop."""
@@ -91,7 +91,7 @@ class RunProgress:
             self._since_s = now_s
             self._counts.clear()
         if ended == self._recorder.arrived:
-            return  # nothing is inside: the run ends, or goes on with the next arrival
+            return  # no request is in the system: the run ends, or goes on with the next arrival
         count = self._counts.get((kind, member))
         if count is None:
             count = self._counts[kind, member] = LoopCount(kind, member, now_s)

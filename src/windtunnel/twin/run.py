@@ -130,7 +130,7 @@ def _no_collection() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        gc.freeze()  # nor after it was interrupted, when all that it has in memory is still there
+        gc.freeze()  # nor after an interrupt, when everything is still in memory
         raise
     finally:
         if enabled:

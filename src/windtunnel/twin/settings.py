@@ -315,7 +315,7 @@ class PoolSettings(Section):
             size = aligned_block_size(
                 shape.per_gpu(self.tensor_parallel), engine.block_size, drafts
             )
-        except InputError:  # told with the other faults of the model
+        except InputError:  # reported with the other faults of the model
             return engine
         return (
             engine if size == engine.block_size else engine.model_copy(update={"block_size": size})
@@ -328,7 +328,7 @@ class PoolSettings(Section):
             return self.overheads
         try:
             times = host_times(resolve_model(model), self.engine.version)
-        except InputError:  # told with the other faults of the model, or of the engine
+        except InputError:  # reported with the other faults of the model or the engine
             return self.overheads
         return self.overheads.with_defaults(msgspec.structs.asdict(times))
 
@@ -361,7 +361,7 @@ def _blis_options(engine: EngineSettings) -> dict[str, object]:
     if engine.written("async_scheduling") and engine.async_scheduling:
         for name in _BETWEEN_STEPS:
             options.pop(name, None)
-    if engine.offload:  # a request that waits for a tier neither starts nor is answered at once
+    if engine.offload:  # a request that waits for a tier neither starts nor ends at once
         options.pop("last_step_blocks", None)
         options.pop("compute_whole_hits", None)
     return options
@@ -603,7 +603,7 @@ class ServingSettings(Section):
         alone = list(self._alone(where))
         yield from alone
         if alone:
-            return  # nothing would be moved
+            return  # nothing would be transferred
         named = all(pool.model or model for pool in self.pools if pool.role != "both")
         if not named and split is not None and split.transfer.layerwise:
             what = "the scenario has no model that says how many layers there are"

@@ -16,7 +16,7 @@ from windtunnel.twin.requests.lifecycle import (
 from windtunnel.twin.results.timeline import Timeline
 from windtunnel.twin.servers.lifecycle import Lifecycle
 
-if TYPE_CHECKING:  # a start does without what a scenario does without
+if TYPE_CHECKING:  # imported only by scenarios that need them, for a faster start
     from windtunnel.twin.faults.driver import Faults
     from windtunnel.twin.servers.autoscaling import Autoscaling
 
@@ -78,10 +78,10 @@ class Patience:
     def __init__(self, control: ControlPlane, progress: RunProgress) -> None:
         self._control: Final = control
         self._progress: Final = progress
-        self._latest = -1  # the event of the run that was the control plane's latest
-        self._quiet_s = 0.0  # since when all events are the control plane's
-        self._idle = 0  # how many of them
-        self._settled = 0  # and how many with nothing under way
+        self._latest = -1  # the control plane's latest event in the run
+        self._quiet_s = 0.0  # since when all events are of the control plane
+        self._idle = 0  # the number of those events
+        self._settled = 0  # and of those with nothing in progress
 
     def ends(self, events: int, now_s: float) -> bool:
         """Whether the next event, again one of the control plane, is one too many.
@@ -133,8 +133,8 @@ class Simulation:
         self.clock: Final[Clock] = requests.clock
         self.events = 0
         self.early: EarlyEnd | None = None
-        self.is_torn = False  # it ended in the middle of an instant: nothing need add up
-        self.in_haste = False  # it is to end at once: what is inside is counted, and has no rows
+        self.is_torn = False  # it ended within an instant: totals need not add up
+        self.in_haste = False  # it must end at once: remaining requests are counted, without rows
         self.traffic: Final = requests.traffic
         self.services: Final = requests.services
         self.cluster: Final = requests.cluster
@@ -146,7 +146,7 @@ class Simulation:
         self.progress: Final = requests.progress
         self.progress.end_run = self.end_early
         self._patience: Final = Patience(control, self.progress)
-        # An arrival in the instant in which a step ends is seen by the next step: it goes first.
+        # An arrival at the instant a step ends is seen by the next step: it goes first.
         self._arrivals: Final = TrafficArrivals(requests)
         self._timers: Final = RequestTimers(requests)
         self._steps: Final = ServerSteps(requests)
@@ -192,7 +192,7 @@ class Simulation:
         timeline = self.timeline
         vacated = self.cluster.vacated
         granting = self.cluster.granting
-        # The times of requests and servers are read where they are kept: most events are theirs.
+        # The times of requests and servers are read directly: most events are theirs.
         traffic, timers, agenda = self.traffic, self.requests.timers, self.cluster.agenda
         startups = self.lifecycle.startups
         controlled = len(self.control.components) > 1

@@ -46,7 +46,7 @@ class FaultDriver:
         self._subjects: Final[Stream] = streams[f"faults.{name}.who"]
         self._begun = 0
         self._since_s = NOT_YET  # since when the condition holds
-        self._fired = False  # whether it has begun since then
+        self._fired = False  # whether the fault has begun since then
 
     def start(self) -> None:
         """Schedules the first occurrence, or the first evaluation of the condition, before a run

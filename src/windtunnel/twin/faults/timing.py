@@ -129,7 +129,7 @@ def draw_time(dice: Dice, context: FaultContext) -> Values:
     if how == "at":
         return {"at": dice.pick(0.0, context.span_s(dice))}
     if how == "every":
-        # Without an end, what crashes again and again may outlast every start.
+        # Without a limit, repeated crashes may outlast every start.
         every: Values = {"mean": context.span_s(dice), "most": dice.few(1, 5)}
         if dice.chance(0.3):
             every["from"] = context.span_s(dice)

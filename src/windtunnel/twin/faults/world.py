@@ -106,13 +106,13 @@ class World:
     def crash(self, servers: list[Replica], now_s: float) -> None:
         """Crashes engines at once; others start in their place."""
         lifecycle = self._lifecycle
-        if self._infrastructure is not None:  # pods are started again, and the rest follows
+        if self._infrastructure is not None:  # the cluster restarts the pods
             for one in servers:
                 self._infrastructure.crash(one, now_s)
             return
         lifecycle.shun(servers)
         for one in servers:
-            if one.state != GONE:  # a draining server may have ended with another
+            if one.state != GONE:  # a draining server may have ended along with another
                 lifecycle.lose(one, now_s, ENGINE_CRASHED)
         for one in servers:
             lifecycle.fill(one.pool, now_s, ENGINE_CRASHED)
@@ -175,7 +175,7 @@ class World:
         blocks = server.server.pool
         return server.state in (READY, DRAINING) and blocks.leaked < blocks.blocks
 
-    # What routers and autoscalers see
+    # Metrics and visibility
 
     def hide(self, servers: list[Replica], *, on: bool) -> None:
         """Hides these servers from routers and gateways."""

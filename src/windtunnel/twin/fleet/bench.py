@@ -146,7 +146,7 @@ class Bench:
         for one in needs:
             self.planner.needs.put(one)
 
-    # Until everything is where it was planned.
+    # Convergence.
 
     def converge(self) -> Convergence:
         """Carries out the plan of the first step, and everything planned along the way."""

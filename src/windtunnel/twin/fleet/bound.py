@@ -94,7 +94,7 @@ class BoundModel:
         limits = [float(count) for count in self._available.values()]
         for group in self._groups:
             asked = [len(limits) + at for at in range(len(group.sizing.sizes))]
-            limits += [-1.0] * len(asked)  # in shares of what is asked for: numbers are alike
+            limits += [-1.0] * len(asked)  # as shares of the demand, so that magnitudes are similar
             for stock, cost in zip(group.supply.order, group.supply.costs, strict=True):
                 machines = self._variable(cost, whole=1)
                 self._entries.append((places[stock], machines, 1.0))
@@ -122,7 +122,7 @@ class BoundModel:
         for at, resource in enumerate(sizing.resources):
             offered = stock.amounts[resource]
             if not offered:
-                continue  # no unit that asks for it is among those that fit
+                continue  # none of the units that fit needs it
             self._entries.append((len(limits), machines, -1.0))
             self._entries.extend(
                 (len(limits), unit, sizing.sizes[size][at] / offered)

@@ -128,19 +128,19 @@ class Machines(Component):
         self.driver.after_cycle = self._note
         self._log: EventLogger = _discard
         """Logs decisions and changes of machines: time, kind, subject, reason and data."""
-        self.decided = 0  # since the beginning of the run, each with its number as its id
+        self.decided = 0  # since the start of the run; the number is the decision's id
         self._cursor = FROM_THE_START
         self._known: Final[dict[str, Machine]] = {}
         self._ranks: Final[dict[str, int]] = {}  # by machine: how many were known before it
         self._ranked = 0
         self._roll_ups: Final[dict[str, RollUp]] = {}  # by cluster
-        self._waiting: Final[dict[str, dict[str, None]]] = {}  # machines to be emptied, by cluster
-        self._losses: Final = EventQueue()  # lost machines, as cluster and name, to be struck off
+        self._waiting: Final[dict[str, dict[str, None]]] = {}  # machines to be drained, by cluster
+        self._losses: Final = EventQueue()  # lost machines to be removed, as (cluster, name)
         self._unaware: Final[dict[str, None]] = {}  # lost, and their clusters do not know yet
         self.actions: Final[dict[str, int]] = {}
         self.verdicts: dict[str, str] = {}
         """Unsatisfied needs, each with the reason."""
-        self._said: dict[str, str] = {}  # of these, what has been logged
+        self._said: dict[str, str] = {}  # the reasons that have been logged
         self._closed: Final[list[Machine]] = []  # places that open when the run begins
         for pool, count in zip(settings.pools, initial, strict=True):
             self.pool_of[pool.name] = pool
@@ -315,7 +315,7 @@ class Machines(Component):
             data |= self._tenants[need.cluster].asked_by(need.group)
         return data
 
-    # What goes wrong.
+    # Faults.
 
     def lose(self, machine: str, error: str, now_s: float, back_s: float | None = None) -> None:
         """Loses a machine for good; after a while its place becomes available again."""

@@ -55,7 +55,7 @@ class MachineAccount:
         self.lost = 0
         self._seconds = 0.0
         self._cost = 0.0
-        self._rate = 0.0  # dollars an hour of those that are here
+        self._rate = 0.0  # dollars per hour of the existing machines
         self._settled_s = 0.0
         self._counts: Final = dict.fromkeys(COUNTED, 0)
         self.levels: Final = Levels()

@@ -151,7 +151,7 @@ class ShardProcesses:
             pass
         orders = shard.expire(now_s) + shard.cycle(now_s)[1]
         before, sent = self._provider.fenced, 0
-        for order in orders:  # grows: clusters answer stale processes, too
+        for order in orders:  # grows: clusters also answer stale processes
             if order.operation == FETCH:
                 orders += shard.answer(Completion(order.machine, order.token), now_s)
             else:

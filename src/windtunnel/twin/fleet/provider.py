@@ -77,8 +77,8 @@ class UnderWay:
         self.operation: Final = operation
         self.machine: Final = machine
         self.token = token
-        self.entry: Entry | None = None  # when it will be done
-        self.error = ""  # why it will not be, for want of capacity
+        self.entry: Entry | None = None  # its completion
+        self.error = ""  # the reason if it will fail for lack of capacity
 
 
 @dataclass
@@ -107,14 +107,12 @@ class SimulatedProvider:
         }
         self._changes: Final = ChangeLog()
         self._machines: Final = self._changes.records
-        self._kinds: Final[
-            dict[MachineShape, int]
-        ] = {}  # the number of each shape that was offered
-        self._places: Final[dict[int, int]] = {}  # how many ids each of them ever had
+        self._kinds: Final[dict[MachineShape, int]] = {}  # the number of each offered shape
+        self._places: Final[dict[int, int]] = {}  # how many ids each shape has had
         self._fence: Final = Fence()
         self._epochs: Final[dict[str, int]] = {}
         self._under_way: Final[dict[str, UnderWay]] = {}
-        self._queue: Final = EventQueue()  # operations that end, and answers that are due at once
+        self._queue: Final = EventQueue()  # operations that end, and immediate answers
         self.configured: Final[list[str]] = []
         """Configured machines, in arbitrary order: faults are drawn from it."""
         self._configured_at: Final[dict[str, int]] = {}
@@ -129,7 +127,7 @@ class SimulatedProvider:
         self.slowness = 1.0
         """Factor on the duration of operations that begin now; 0 makes them instantaneous."""
 
-    # Machines come and go.
+    # Adding and removing machines.
 
     def add(self, machine: Machine) -> None:
         """Adds a machine, or a place in a quota."""
@@ -287,7 +285,7 @@ class SimulatedProvider:
         self._epochs[shard] = max(epoch, self._epochs.get(shard, 0))
         return self._changes.since(cursor, most)
 
-    # Time passes.
+    # Time.
 
     def emptied(self, machine: str, now_s: float) -> None:
         """Ends a drain early: the cluster reports that the machine is empty."""
@@ -342,8 +340,8 @@ class ProviderLink:
     def __init__(self, provider: SimulatedProvider) -> None:
         self._provider: Final = provider
         self._held: list[Completion] = []
-        self.out = 0  # how many faults keep it from answering
-        self.unheard = 0  # orders that came meanwhile
+        self.out = 0  # the number of faults that cut it off
+        self.unheard = 0  # orders lost during outages
 
     def is_out(self, now_s: float) -> bool:  # noqa: ARG002 - for links whose faults have times
         return self.out > 0

@@ -394,7 +394,7 @@ class Soak:
             progress(1.0 - (end_s - loop.now_s) / self._plan.soak_s)
         self._check()
         if self._plan.gap_cycles and not self._gaps:
-            self._sample_gap()  # a short soak is asked at its end
+            self._sample_gap()  # a short soak is sampled at its end
         return self._figures(ramp_s, loop.now_s - ramp_s, self._driver.cycles - first, start)
 
     def _ramp(self) -> float:
@@ -502,7 +502,7 @@ class Soak:
         except InvariantBroken as broken:
             self._broken.append(str(broken))
 
-    # What was seen.
+    # Figures.
 
     def _counts(self) -> dict[str, int]:
         rows: dict[str, int] = {}

@@ -169,7 +169,7 @@ class UnreliableProvider(ProviderLink):
         self.doubled = 0
         self.lied = 0
 
-    # Machines are lost.
+    # Losses of machines.
 
     def tick(self, now_s: float) -> None:
         """Applies the faults since the last tick."""
@@ -227,7 +227,7 @@ class UnreliableProvider(ProviderLink):
             for one in self._faults.flapping
         )
 
-    # The interface, as badly as was planned.
+    # The provider interface, with its faults.
 
     def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
         """Passes on an order, or forgets it."""

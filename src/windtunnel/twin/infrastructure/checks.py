@@ -120,7 +120,7 @@ class InfrastructureChecker:
     def __init__(self, infrastructure: Infrastructure) -> None:
         self._infrastructure = infrastructure
         self._checker = InvariantChecker(INFRASTRUCTURE_INVARIANTS)
-        self._next = 0  # the version from which on there is something to look at
+        self._next = 0  # the version at which the next check is due
 
     @property
     def checked(self) -> int:
@@ -132,7 +132,7 @@ class InfrastructureChecker:
         if here.version < self._next and not at_once:
             return
         if not here.is_settled:
-            return  # a server ended in this very instant, and its pods hear of it next
+            return  # a server ended at this instant, and its pods follow next
         self._checker.run(here, context)
         objects = sum(len(one.cluster.view.pods) for one in here.serving_clusters)
         if here.machines is not None:

@@ -42,7 +42,7 @@ class ServingCluster:
     def advance(self, now_s: float) -> None:
         self.driver.advance(now_s)
 
-    # What a pool wants.
+    # Scaling.
 
     def scale(self, backing: PoolBacking, replicas: int, now_s: float) -> int:
         """Requests a number of replicas of a pool; returns how many it will have.
@@ -94,7 +94,7 @@ class ServingCluster:
             return clique
         return None
 
-    # What the fleet does.
+    # Machines, for the fleet.
 
     def look(self, now_s: float) -> Demand:
         return self._demand.look(now_s)
@@ -130,7 +130,7 @@ class ServingCluster:
         self.cluster.drain(machine, now_s)
 
     def leave(self, machine: str, now_s: float) -> None:
-        if machine in self.cluster.view.nodes:  # it may have been lost before it was here
+        if machine in self.cluster.view.nodes:  # it may have been lost before it joined
             self.cluster.remove_node(machine, now_s)
 
     def is_empty(self, machine: str) -> bool:

@@ -25,8 +25,8 @@ class InfrastructureLog:
         self._infrastructure: Final = infrastructure
         self._progress: Final = progress
         self._telemetry: Final = telemetry
-        self._last: Final[dict[str, str]] = {}  # by cluster: its last event that was logged
-        self._decided = 0  # by clusters, each with its number as its id
+        self._last: Final[dict[str, str]] = {}  # by cluster: its last logged event
+        self._decided = 0  # decisions of clusters; the number is the decision's id
 
     def follow(self) -> None:
         """Logs from now on; events before the run are not part of it."""

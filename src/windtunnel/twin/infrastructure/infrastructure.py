@@ -38,8 +38,8 @@ class Infrastructure(ReplicaBacking):
         self._supply: Final = supply
         self.machines: Final = supply if isinstance(supply, Machines) else None
         self._planned_s = float("inf")  # when it acts next
-        self._stirred = False  # something changed from outside since the last look
-        self._gone: Final[list[int]] = []  # servers that ended since the last look
+        self._stirred = False  # changed from outside since the last pass
+        self._gone: Final[list[int]] = []  # servers that ended since the last pass
         self.terminations = 0
         self.notes: Final[list[str]] = []
         """Possibly surprising facts about the manifests."""
@@ -203,4 +203,4 @@ class Infrastructure(ReplicaBacking):
 
 
 def _nothing(now_s: float) -> None:
-    """No listener."""
+    """Does nothing: there is no listener."""

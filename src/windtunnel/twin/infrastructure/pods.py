@@ -19,8 +19,8 @@ class PodCounts:
     def __init__(self, view: View) -> None:
         self._view: Final = view
         self._changes: Final = view.watch()
-        self._known: Final[dict[str, tuple[int, str]]] = {}  # by pod: its step and its gang
-        self._short: Final[dict[str, int]] = {}  # by gang: pods of it that wait
+        self._known: Final[dict[str, tuple[int, str]]] = {}  # by pod: its stage and its gang
+        self._short: Final[dict[str, int]] = {}  # by gang: the number of its waiting pods
         self.counts: Final = [0] * len(STEPS)
         self.levels: Final = Levels()
 

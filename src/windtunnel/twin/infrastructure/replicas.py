@@ -47,8 +47,8 @@ class BackedReplicas:
         self.servers: Final = ServerPods(cluster.view, [one.pods for one in backings])
         self.replicas: Final[dict[str, Replica]] = {}  # by unit
         self.by_server: Final[dict[int, PodUnit]] = {}
-        self._deadlines: Final = EventQueue()  # units whose grace is over
-        self._asking: PodUnit | None = None  # whose replica is being asked for
+        self._deadlines: Final = EventQueue()  # ends of grace periods of units
+        self._asking: PodUnit | None = None  # whose replica is being requested
         cluster.holds = self._serves
 
     def next_s(self) -> float:

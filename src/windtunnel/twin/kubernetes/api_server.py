@@ -55,10 +55,10 @@ class ApiServer:
 
     def __init__(self, view: View | None = None) -> None:
         self.view: Final = View() if view is None else view
-        self._issued = 0  # uids given out so far
+        self._issued = 0  # the number of uids issued
         self._writes = 0
 
-    # What people and the cluster do.
+    # Changes by users and the cluster.
 
     def add_set(self, name: str, spec: SetSpec, now_s: float) -> PodCliqueSet:
         """Adds a set that a user applied for the first time."""
@@ -118,7 +118,7 @@ class ApiServer:
         thing.version = str(self._writes)
         self.view.put(thing)
 
-    # Carrying out what controllers want.
+    # Commands of controllers.
 
     def apply(self, command: Command, now_s: float) -> bool:
         """Carries out a command, or refuses it when it no longer fits the stored objects."""

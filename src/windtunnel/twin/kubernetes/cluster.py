@@ -48,13 +48,13 @@ class _Life:
 
     def __init__(self) -> None:
         self.entry: Entry | None = None  # its next event
-        self.overdue: Entry | None = None  # the end of its grace, while it holds out
+        self.overdue: Entry | None = None  # the end of its grace period, while it is stuck
         self.crashes = 0
         self.running = False  # its containers run
-        self.steps: list[tuple[float, str]] = []  # what comes of their start, the next one last
+        self.steps: list[tuple[float, str]] = []  # events of their start, the next one last
         self.unready: list[tuple[float, float]] = []  # when a container is started and not ready
-        self.ending = False  # it was told to end
-        self.stuck = False  # it does not end when asked to
+        self.ending = False  # it is terminating
+        self.stuck = False  # it does not end when it is deleted
 
     def is_unready(self, now_s: float) -> bool:
         return any(began_s <= now_s < ended_s for began_s, ended_s in self.unready)
@@ -69,7 +69,7 @@ class _Due:
         self.kind: Final = kind
         self.name: Final = name
         self.uid: Final = uid
-        self.stay_s: Final = stay_s  # of an eviction: pods that stay so long on a failed machine
+        self.stay_s: Final = stay_s  # of an eviction: how long its pods stay on a failed machine
 
 
 class SimCluster(Component):
@@ -97,7 +97,7 @@ class SimCluster(Component):
         self._queue: Final = EventQueue()
         self._lives: Final[dict[str, _Life]] = {}
         self._on: Final[dict[str, dict[str, None]]] = {}  # by node: its pods
-        self._images: Final[dict[str, dict[str, None]]] = {}  # by node: what was pulled
+        self._images: Final[dict[str, dict[str, None]]] = {}  # by node: pulled images
         self._ready_count: Final[dict[str, int]] = {}  # by uid of the clique: its ready pods
         self._start_after: Final[dict[str, dict[int, list[str]]]] = {}
         """By clique, and by how many of its pods must be ready: pods that start after that."""
@@ -214,7 +214,7 @@ class SimCluster(Component):
         for pod in bound:
             self._arrive(pod, now_s)
 
-    # The life of a pod.
+    # The lifecycle of a pod.
 
     def _cancel(self, life: _Life) -> None:
         if life.entry is not None:
@@ -336,12 +336,12 @@ class SimCluster(Component):
         self.scheduler.ended(pod)
         self._set_ready(pod, ready=False)
         overdue = self._lives.pop(pod.name).overdue
-        if overdue is not None:  # nothing is under way for it any more
+        if overdue is not None:  # no event of a removed pod remains
             self._queue.cancel(overdue)
         del self._on[pod.node][pod.name]
         self.server.remove_pod(pod)
 
-    # What happens to pods.
+    # Changes of pods from outside.
 
     def crash(self, pod: Pod, now_s: float) -> None:
         """Crashes the containers of a pod once; they are restarted."""
@@ -385,7 +385,7 @@ class SimCluster(Component):
         if pod.terminating:
             self._plan(pod, GONE, now_s)
 
-    # What happens to machines.
+    # Changes of machines.
 
     def add_node(self, node: Node, now_s: float) -> None:
         """Adds a machine; a machine of the same name may have been here before."""

@@ -97,7 +97,7 @@ def pod_start(pod_spec: Mapping[str, Any], load_s: float, *, serves: bool) -> Po
     return PodStart(unready, ready_s, killed_s)
 
 
-# Starts that are slower than a gang's termination.
+# Starts that take longer than a gang's termination delay.
 
 
 def slow_start(

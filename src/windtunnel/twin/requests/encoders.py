@@ -15,12 +15,12 @@ class Encoders:
         self._count: Final = count
         self._fixed_s: Final = fixed_s
         self._per_token_s: Final = per_token_s
-        self._queued: Final[dict[int, tuple[Request, float]]] = {}  # by id: who, and since when
-        self._begun_s: Final[dict[int, float]] = {}  # by id, of those that are encoded now
-        self._busy_s = 0.0  # of those that are encoded no more
+        self._queued: Final[dict[int, tuple[Request, float]]] = {}  # by id: request, queued since
+        self._begun_s: Final[dict[int, float]] = {}  # by id, of requests being encoded
+        self._busy_s = 0.0  # of encodings that have ended
         self.taken: i64 = 0
         self.tokens: i64 = 0
-        self.wait: Final = Distribution()  # seconds for an encoder, of all that got one
+        self.wait: Final = Distribution()  # seconds until an encoder was free
 
     def take(self, request: Request, now_s: float) -> None:
         """Queues a request; `next` returns it when an encoder is free."""

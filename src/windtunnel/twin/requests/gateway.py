@@ -36,13 +36,13 @@ class SimGateway:
         self.driver: Final = GatewayDriver(start(), roster.signals)
         self.inside: RequestPort | None = None  # set by the loop
         self._roster: Final = roster
-        self._targets_s: Final = targets_s  # longest time to a first token, by class of service
+        self._targets_s: Final = targets_s  # TTFT target by class of service
         self._queue: Final = queue
         self._event_log: Final = event_log
         self._requests: Final[dict[int, Request]] = {}
         self.clock: Final = SkewedClock()
         self._held = False
-        self._planned: Entry | None = None  # when the gateway wants to look again
+        self._planned: Entry | None = None  # the gateway's next look
 
     def arrive(self, request: Request, now_s: float) -> None:
         self._look(now_s)

@@ -44,16 +44,16 @@ class Handoff:
         self._cluster: Final = cluster
         self._network: Final = network
         self._bytes_per_token: Final = bytes_per_token  # by model
-        self._layers: Final = layers  # by model, where each moves as soon as it is computed
+        self._layers: Final = layers  # by model, if each layer moves as soon as it is computed
         self.splits: Final[dict[int, Split]] = {}
         self.room: Final = Distribution()  # seconds from the end of a prefill to the reservation
         self.transfer: Final = Distribution()  # seconds from reservation to arrival
         self.begun: i64 = 0
-        self.waited: i64 = 0  # for room on the decoding server
-        self.unserved: i64 = 0  # computed where they are decoded: no prefill server was ready
-        self.stayed: i64 = 0  # decoded where the prompt was computed, for want of room elsewhere
+        self.waited: i64 = 0  # requests that waited for room on the decoding server
+        self.unserved: i64 = 0  # prefilled on the decoding server: no prefill server was ready
+        self.stayed: i64 = 0  # decoded where the prompt was computed: no room elsewhere
         self.moved_tokens: i64 = 0
-        self.present_tokens: i64 = 0  # cached on the decoding server: not moved
+        self.present_tokens: i64 = 0  # cached on the decoding server, so not moved
 
     def begin(self, request: Request, prefill_server: int, now_s: float) -> Request:
         """Creates the leg to send to the prefill server."""

@@ -35,14 +35,14 @@ class InFlight:
         self._handoff: Final = handoff
         self._coming: Final[list[RequestLine]] = []  # by server: requests on the way to it
         self._linked: Final[dict[int, dict[int, Request]]] = {}  # by server: split requests
-        self._servers: Final[dict[int, tuple[int, int]]] = {}  # by request: as it was linked
+        self._servers: Final[dict[int, tuple[int, int]]] = {}  # by request: its linked servers
 
     def __len__(self) -> int:
         return len(self.requests)
 
     def keep(self, request: Request, place: int) -> None:
         """Records where a request is from now on."""
-        number: Any = request.id  # looked up as the object that it is
+        number: Any = request.id  # looked up boxed
         assert number not in self.requests
         request.place = place
         self.requests[number] = request

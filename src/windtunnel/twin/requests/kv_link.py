@@ -30,13 +30,13 @@ class KvNetwork(Actor):
         self._rack_servers: Final[int] = rack.servers if rack is not None else 0
         self._uplink: Final[float] = rack.uplink_bytes_per_s if rack is not None else 0.0
         self._fabric: Final[float] = settings.fabric_bytes_per_s or 0.0
-        self.waiting: i64 = 0  # in their latency
+        self.waiting: i64 = 0  # transfers in their latency
         self.moving: i64 = 0
         self.started: i64 = 0
         self.finished: i64 = 0
         self.abandoned: i64 = 0
         self.moved_bytes = 0.0  # of transfers that arrived
-        self._carried_bytes = 0.0  # of all, as far as they came
+        self._carried_bytes = 0.0  # of all transfers, including partial ones
         self._settled_s = 0.0
         self._links: Final[dict[tuple[str, int], Link]] = {}
         self._joins: Final[deque[Transfer]] = deque()

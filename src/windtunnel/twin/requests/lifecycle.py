@@ -56,7 +56,7 @@ from windtunnel.workload.request import (
 )
 from windtunnel.workload.traffic import Traffic
 
-# Kinds of timers beside the handoff's and the gateway's own, in order within one instant.
+# Kinds of timers besides the handoff's and the gateway's, in order within one instant.
 ENQUEUE: Final = 0
 ENCODED: Final = 1
 AGAIN: Final = 4
@@ -112,12 +112,12 @@ class RequestLifecycle(RequestPort):
         self.progress: Final = progress
         self.in_flight: Final = InFlight(len(self.services), self._handoff)
         self.last_arrival_s = 0.0
-        self.legs = 0  # prefill halves at servers: no requests of their own
+        self.legs = 0  # prefill halves at servers, which are not requests of their own
         self._overheads: Final = self.cluster.overheads
         self._attempts: Final[int] = retries.attempts
         self._backoff_s: Final[float] = retries.backoff_s
         self.rate_limits: RateLimits | None = None  # while servers answer 429
-        self._gateway_stops = 0  # faults that keep the gateway away
+        self._gateway_stops = 0  # faults that stop the gateway
         self.timers: Final = timers
         self._event_log: Final = event_log
         for service in self.services:
@@ -134,7 +134,7 @@ class RequestLifecycle(RequestPort):
         """Whether a request is in the system or still to come: the one place that knows."""
         return self.traffic.next_s != math.inf or self.recorder.arrived > self.recorder.ended
 
-    # The way in
+    # Arrival
 
     def arrive(self, request: Request) -> None:
         """The one way into a run: first requests, follow-ups of users, replays."""
@@ -260,7 +260,7 @@ class RequestLifecycle(RequestPort):
             gateways = [one.gateway for one in self.services if one.gateway is not None]
             held = [gateway.hold() for gateway in gateways]
             inside = self.in_flight.everywhere(self.servers)
-            # Queued ones first: the gateway would let them in as others end.
+            # Queued ones first: the gateway would admit them as others end.
             inside.sort(key=_is_past_gateway)
             for request in inside:
                 self._withdraw(request)
@@ -281,7 +281,7 @@ class RequestLifecycle(RequestPort):
             if service.gateway is not None:
                 service.gateway.tick(self.now_s)
 
-    # Servers that come and go
+    # Changes of servers
 
     def opened(self, model: int) -> None:
         """Routes the requests that were admitted without a server, then lets the gateway admit
@@ -356,7 +356,7 @@ class RequestLifecycle(RequestPort):
         doomed: list[tuple[Request, str]] = []
         for request in self.in_flight.lost(server):
             if request.stage in {ENDING, CLOSING}:
-                continue  # it needs nothing any more
+                continue  # it needs nothing more
             reason = server.refusal(request) if request.server == server.index else ""
             if not reason and request.place == SPLIT:
                 assert self._handoff is not None
@@ -430,7 +430,7 @@ class RequestLifecycle(RequestPort):
         else:
             self._enqueue(request, self.servers[request.server])
 
-    # What happens at servers and between them
+    # Steps and transfers
 
     def step(self, server: Server) -> None:
         now_s = self.clock.now_s
@@ -481,7 +481,7 @@ class RequestLifecycle(RequestPort):
     def _collect(self, server: Server) -> None:
         finished = server.finished[:]
         server.finished.clear()
-        # All that ended have to be seen to before the gateway may stop one of them.
+        # All ended requests must be handled before the gateway may stop one of them.
         gateway = self.services[finished[0].model].gateway
         held = gateway.hold() if gateway is not None else False
         for request in finished:
@@ -506,7 +506,7 @@ class RequestLifecycle(RequestPort):
             request.finished_s = self.now_s
             self._end(request, DROPPED)
 
-    # The ways out
+    # Ends
 
     def _end(self, request: Request, outcome: str) -> None:
         """Ends a request: the one way out of a continuing run, with all consequences."""
@@ -519,7 +519,7 @@ class RequestLifecycle(RequestPort):
         if request.server >= 0:
             self._leave(request)
         if outcome == COMPLETED:
-            # Servers report their own times, before they become the client's.
+            # Servers report their own times, before these are converted to the client's.
             if service.router.reads_signals:
                 self.cluster.observe_latency(request)
             self._overheads[request.server].reach_client(request)

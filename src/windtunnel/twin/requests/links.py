@@ -18,7 +18,7 @@ from windtunnel.core.heap import NOWHERE, HeapNode, NodeHeap
 from windtunnel.workload.request import Request
 
 FULL: Final = 0
-PASSED: Final = 1  # the level of before, which those that the link held back now exceed
+PASSED: Final = 1  # the former level, which the transfers that the link limited now exceed
 NEAR: Final = 1e-12
 """Levels that differ by less are equal, because sums are rounded."""
 
@@ -33,19 +33,19 @@ class Link(HeapNode):
         super().__init__()
         self.sequence = number
         self.bytes_per_s: Final = bytes_per_s
-        self.level = math.inf  # bytes per second of each that it holds back; inf: it is not full
-        self.before = math.inf  # while levels are computed: what it was until now
+        self.level = math.inf  # bytes per second of each transfer it limits; inf: it is not full
+        self.before = math.inf  # the former level, while levels are computed
         self.open = False  # whether its level is being computed
-        self.version = 0  # of what is known of its next level
-        self.on: Final[dict[Link, dict[int, Transfer]]] = {}  # by what holds each back
-        self.held: Final = NodeHeap()  # those that it holds back, by `served` at their end
+        self.version = 0  # of its expected next level
+        self.on: Final[dict[Link, dict[int, Transfer]]] = {}  # by the link that limits each
+        self.held: Final = NodeHeap()  # the transfers it limits, by `served` at their end
         self.served = 0.0  # bytes moved for each of them, as of `settled_s`
         self.settled_s = 0.0
-        self.reach: Final[dict[Link, int]] = {}  # links of those that it holds back: how many
+        self.reach: Final[dict[Link, int]] = {}  # links of the transfers it limits: how many
         self._moving = 0
         self._busy_s = 0.0
-        self._since_s = 0.0  # while something moves: since when
-        self._used_s = -math.inf  # its time up to then is used, or will not be
+        self._since_s = 0.0  # since when something moves
+        self._used_s = -math.inf  # its time before this is used, or will stay unused
 
     def begin(self, now_s: float) -> None:
         """Counts another transfer that moves over the link."""
@@ -101,8 +101,8 @@ class Transfer(HeapNode):
         self.size = size
         self.joins_s = joins_s
         self.route = route
-        self.links = route  # those of which it has a share
-        self.left = size  # when it joins
+        self.links = route  # the links that it shares
+        self.left = size  # bytes left when it joins
         self.held_by: Link | None = None  # None: it does not move
         self.gone = False
 
@@ -111,10 +111,10 @@ class LinkShares:
     """The rates of transfers. After `add` and `remove`, `share` computes the new ones."""
 
     def __init__(self) -> None:
-        self.ends: Final = NodeHeap()  # links, by the end of the first transfer of each
+        self.ends: Final = NodeHeap()  # links by the end of their first transfer
         self.speed = 0.0  # bytes per second of all transfers
         self._moving = 0
-        self._outside: Final = Link(-1, math.inf)  # what holds back transfers that begin: nothing
+        self._outside: Final = Link(-1, math.inf)  # placeholder for what limits new transfers
         self._open: Final[list[Link]] = []
         self._agenda: Final[list[tuple[float, int, int, int, Link]]] = []
         self._outside.open = True
@@ -180,7 +180,7 @@ class LinkShares:
                     self.ends.remove(link)
         opened.clear()
         if not self._moving:
-            self.speed = 0.0  # without what is lost in rounding
+            self.speed = 0.0  # drops rounding errors
 
     def _plan(self, link: Link, now_s: float) -> None:
         """Schedules the end of the first transfer that the link limits, at its current rate."""

@@ -31,14 +31,14 @@ class Service:
     ) -> None:
         self.roster: Final = roster
         self.signals: Final = roster.signals
-        self._start: Final = start  # makes routers that know nothing yet
+        self._start: Final = start  # builds routers without state
         router, prefill_routers = start()
         self.router = router
         self.prefill_routers = prefill_routers
         self.counterfactual: Final = counterfactual
         self.gateway: Final = gateway  # None: every request is admitted at once
         self.unplaced: Final[dict[int, Request]] = {}  # admitted while no server was ready
-        self.is_outdated = False  # servers have come or gone, and routers do not know yet
+        self.is_outdated = False  # servers have changed, and routers do not know yet
         routers = [router, *[one for one in prefill_routers if one is not None]]
         self._is_eager: Final = (
             gateway is not None

@@ -30,7 +30,7 @@ class Splitting:
         now_s: float,
     ) -> Request | None:
         """The prefill half of a request; None when `server` gets the whole request."""
-        # Prompts are computed in the cluster where they are decoded: KV goes no further.
+        # Prompts are computed in the cluster where they are decoded: KV never leaves it.
         router = service.prefill_routers[cluster.replicas[server.index].pool.site]
         if router is None or server.refusal(request):
             return None

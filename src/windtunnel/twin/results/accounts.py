@@ -68,7 +68,7 @@ class OutcomeTally:
         self.requests: i64 = 0
         self.completed: i64 = 0
         self.attained: i64 = 0
-        self.others: Final[dict[str, int]] = {}  # by outcome, those that were not completed
+        self.others: Final[dict[str, int]] = {}  # uncompleted requests by outcome
 
     def fail(self, outcome: str) -> None:
         self.others[outcome] = self.others.get(outcome, 0) + 1
@@ -86,7 +86,7 @@ class Account(OutcomeTally):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.asked_tokens: i64 = 0  # prompts and answers of all that arrived
-        self.prompt_tokens: i64 = 0  # of those that were completed
+        self.prompt_tokens: i64 = 0  # of completed requests
         self.output_tokens: i64 = 0
 
     def arrive(self, request: Request) -> None:
@@ -189,10 +189,10 @@ class ServerAccount:
         self.requests: i64 = 0
         self.prefix_hit_tokens: i64 = 0
         self.output_tokens: i64 = 0
-        self.prompts: i64 = 0  # computed here, of requests that were completed
-        self.waited_s = 0.0  # by those
-        self.answers: i64 = 0  # that were completed here
-        self.ttft_s = 0.0  # of those, and what they took after their first tokens, in all
+        self.prompts: i64 = 0  # computed here, of completed requests
+        self.waited_s = 0.0  # queue time of those
+        self.answers: i64 = 0  # completed here
+        self.ttft_s = 0.0  # sums over those: TTFT, and the time after the first token
         self.writing_s = 0.0
 
 
@@ -223,8 +223,8 @@ class SessionAccounts:
         self.warm_ttft: Final = Distribution()
         self.turns = 0
         self.count = 0
-        self._start_s: Final[list[float]] = []  # when the first turn came; UNSET: never
-        self._end_s: Final[list[float]] = []  # when the last one ended; UNSET: it did not
+        self._start_s: Final[list[float]] = []  # arrival of the first turn; UNSET: none
+        self._end_s: Final[list[float]] = []  # end of the last turn; UNSET: not ended
 
     def arrive(self, request: Request) -> None:
         self.turns += 1

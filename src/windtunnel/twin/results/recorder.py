@@ -60,11 +60,11 @@ class Overheads:
     ) -> None:
         self.queueing_s: Final = queueing_s
         self.per_prompt_token_s: Final = per_prompt_token_s
-        self.per_token_s: Final = per_token_s  # every token comes so much later
-        self.accumulating_s: Final = accumulating_s  # and so much later than the one before it
+        self.per_token_s: Final = per_token_s  # delay of every token
+        self.accumulating_s: Final = accumulating_s  # and additional delay for each further token
         self.completion_s: Final = completion_s
         self._ticks_per_s: Final = ticks_per_s
-        self._back_s: Final = back_s  # on the network, from the server to the client
+        self._back_s: Final = back_s  # network time from the server to the client
 
     def queued_s(self, arrived_s: float, prompt_tokens: i64) -> float:
         """When a request that arrives at a server is in its queue, on the clock of its steps."""
@@ -123,10 +123,10 @@ class Recorder:
         self.servers: Final = [ServerAccount() for _ in overheads]
         self.sessions: Final = SessionAccounts()
         self.adapters: Final = AdapterAccounts(names.adapters)
-        # By model. With one, what is kept of all is kept of it.
+        # By model. With a single model, the totals are its account.
         several = len(names.models) > 1
         self.models: Final = [ModelAccount(name) for name in names.models] if several else []
-        self.has_gateway = False  # whether requests may wait before they are let in
+        self.has_gateway = False  # whether requests may wait before they are admitted
         self.gateway: Final = Distribution()
         self.ttft_lately: list[list[float]] | None = None  # by model, for an autoscaler
         self._open_accounts()

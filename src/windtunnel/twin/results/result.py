@@ -70,7 +70,7 @@ def result_of(
         gangs = gangs_of(simulation.lifecycle.infrastructure)
         fleet = fleet_of(simulation.lifecycle.infrastructure, seconds)
     if fleet is not None:
-        cost = fleet["cost"]  # machines are paid for, whatever runs on them
+        cost = fleet["cost"]  # machines are paid for whether or not they are used
     return {
         "name": plan.name,
         "seed": plan.seed,
@@ -213,7 +213,7 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
     return pools
 
 
-# What the run is judged by
+# Facts for the judgement of the run
 
 
 def _facts(plan: ScenarioPlan, simulation: Simulation) -> RunFacts:

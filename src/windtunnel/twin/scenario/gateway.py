@@ -25,7 +25,7 @@ def gateway_faults(
 
 def _expected_traffic(spec: Scenario, priorities: Mapping[str, int]) -> ExpectedTraffic:
     classes: set[str] = set()
-    for entry in spec.workload:  # a trace that is given no class may have any
+    for entry in spec.workload:  # a trace without a class may have any
         classes.update(priorities if entry.slo is None else [entry.slo])
     has_any = any(entry.tenant is None for entry in spec.workload)  # a trace may have any
     tenants = [] if has_any else [name for entry in spec.workload for name in _tenants(entry)]

@@ -119,7 +119,7 @@ def _room(machines: FleetPool, accelerators: int) -> float:
     return whole or 1.0 / math.ceil(accelerators / machines.accelerators)
 
 
-# What manifests say.
+# Manifests.
 
 
 def read_sets(spec: Scenario, folder: Path) -> tuple[list[NamedSet], list[tuple[str, str]]]:
@@ -242,7 +242,7 @@ def _pod_faults(
             yield Fault((*path, "clique"), what)
 
 
-# What it comes to.
+# Results.
 
 
 def as_manifests_say(spec: Scenario, file: Path) -> Scenario:

@@ -117,9 +117,9 @@ def _nobody_means_it(spec: Scenario) -> bool:
 
 def lora_faults(spec: Scenario) -> Iterator[Fault]:
     pools = spec.serving.pools
-    askers: list[list[KeyPath]] = [[] for _ in pools]  # by pool: who asks its servers for some
-    traces: set[int] = set()  # pools that a trace may ask, which is known when it is read
-    slotted: set[int] = set()  # and where another pool for the same requests has slots
+    askers: list[list[KeyPath]] = [[] for _ in pools]  # by pool: the entries that request adapters
+    traces: set[int] = set()  # pools of traces, whose adapters are known only when they are read
+    slotted: set[int] = set()  # those of them where a pool for the same requests has slots
     for index, source in enumerate(spec.workload):
         asked_pools = pools_for(source, spec)
         if isinstance(source, SourceSettings) and source.adapters is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from windtunnel.scaling.build import ScalingSection
     from windtunnel.search.settings import PlanSettings
     from windtunnel.twin.faults.kinds import AnyFault
-else:  # a start takes a tenth longer with all of them
+else:  # importing all of them makes a start a tenth slower
     AnyFault = later("windtunnel.twin.faults.kinds", "AnyFault")
     FleetSettings = later("windtunnel.fleet.settings", "FleetSettings")
     PlanSettings = later("windtunnel.search.settings", "PlanSettings")

@@ -19,7 +19,7 @@ from windtunnel.twin.servers.lifecycle import Lifecycle
 from windtunnel.twin.servers.observation import FleetObserver
 from windtunnel.twin.servers.replicas import Pool
 
-# What is planned, by what goes first of one instant.
+# Planned events, in order within one instant.
 APPLY: Final = 1
 DECIDE: Final = 2
 TICK: Final = 3
@@ -47,11 +47,11 @@ class Autoscaling(Component):
         self._telemetry: Final = telemetry
         self._measures: Final = Measures()
         self.changes = 0  # decisions that changed the size of a pool
-        self._asked: Final[dict[tuple[str, int], int]] = {}  # pool, target: so often on its way
-        self._futile: Final[dict[str, int]] = {}  # by pool: a target that left it as it was
-        self.dark = 0  # how many faults keep metrics from it
-        self.missed: Final = observer.missed  # the same of single servers
-        self.lag_s = 0.0  # how much later they come than they should
+        self._asked: Final[dict[tuple[str, int], int]] = {}  # (pool, target): orders in transit
+        self._futile: Final[dict[str, int]] = {}  # by pool: a target that did not change it
+        self.dark = 0  # the number of faults that withhold all metrics
+        self.missed: Final = observer.missed  # the same for single servers
+        self.lag_s = 0.0  # how late metrics are
         self.clock: Final = SkewedClock()
         self._planned: Final = EventQueue()
         self._planned.push(loop.next_tick_s, TICK, None)

@@ -33,7 +33,7 @@ class Roster:
         self.ready: Final[list[Server]] = []  # by number
         self.signals: Final = Signals([], staleness_s, [])
         self.hidden: Final[dict[int, int]] = {}  # ready servers: how many faults hide each
-        self.signal_faults: SignalFaults | None = None  # from the first fault of metrics on
+        self.signal_faults: SignalFaults | None = None  # since the first fault of metrics
 
     def probe(self, now_s: float) -> None:
         """Probes every server's load if the last probe is old enough."""
@@ -62,8 +62,8 @@ class ServerChanges(LoadListener):
     def __init__(self) -> None:
         self.servers: Final[list[int]] = []  # each once
         self.load = 0  # of all servers, as last counted
-        self.looks = 0  # at everything
-        self.moves = 0  # of replicas to other states, that were looked at
+        self.looks = 0  # full checks
+        self.moves = 0  # state changes of replicas that were checked
         self._loads: Final[list[int]] = []  # by server, as last counted
         self._has: Final[list[bool]] = []  # by server: whether it is listed
 
@@ -107,15 +107,15 @@ class Cluster:
         self.owners: Final = Owners([pool.name for pool in pools])
         self.rosters: Final = [Roster(staleness_s) for _ in range(models)]
         self.draining = 0
-        self.changes: ServerChanges | None = None  # where a run is checked as it goes
+        self.changes: ServerChanges | None = None  # in a run that is checked as it goes
         self.vacated: Final[list[int]] = []  # draining servers that may have nothing left to do
-        self.granting: Final[list[Server]] = []  # with requests that have got the room they awaited
+        self.granting: Final[list[Server]] = []  # servers whose waiting requests were granted room
         self._journals = False
         self.agenda: Final = Agenda([network if network is not None else Actor(LAST_TURN)])
 
     def add(self, pool: Pool) -> Replica:
         """Adds a server, which gets no requests yet."""
-        for roster in self.rosters:  # numbers count over all models
+        for roster in self.rosters:  # numbers are unique over all models
             roster.signals.join(int(pool.limits.max_num_seqs))
         server = Server(len(self.servers), pool.limits, pool.step_time, pool.token_gaps)
         server.token_overhead_s = pool.overheads.accumulating_s

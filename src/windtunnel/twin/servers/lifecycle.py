@@ -50,14 +50,14 @@ class Lifecycle(Component):
         self._services: Final = services
         self._load_mean_s: Final[float] = load.mean_s
         self._load_stddev_s: Final[float] = load.stddev_s
-        self._drain: Final = drain  # what it does to requests
+        self._drain: Final = drain  # its effect on requests
         self._streams: Final = streams
         self.replica_log: Final = replica_log
         self.startups: Final = EventQueue()
         self._settling = False  # before the run: nothing is routed yet
-        self._changed: Final[dict[int, Pool]] = {}  # by model: a pool that changed meanwhile
-        self.inside = RequestPort()  # the loop itself, once it is there
-        self.infrastructure: ReplicaBacking | None = None  # what replicas stand on, if on anything
+        self._changed: Final[dict[int, Pool]] = {}  # by model: a pool that changed while settling
+        self.inside = RequestPort()  # set to the request lifecycle by the simulation
+        self.infrastructure: ReplicaBacking | None = None  # the backing of replicas, if any
         for model, service in enumerate(services):
             answering = [one for one in cluster.pools if one.decodes and one.model == model]
             slots = [int(pool.limits.max_num_seqs) for pool in answering]
@@ -105,7 +105,7 @@ class Lifecycle(Component):
         before, pool.target = pool.target, replicas
         if self.infrastructure is not None:
             self.infrastructure.wish(pool, replicas, now_s, reason)
-        if pool.target != before:  # below its minimum, a gang stays as it is
+        if pool.target != before:  # a gang stays at its minimum
             self.progress.note(RESIZES, pool.name, reason, now_s)
         if self.infrastructure is not None:
             pool.note_size(now_s)

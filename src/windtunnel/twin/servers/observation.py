@@ -204,7 +204,7 @@ class FleetObserver:
         for plan, own in zip(self._plan.pools, self._cluster.pools, strict=True):
             kind = plan.accelerator or ""
             counts = own.counts
-            # Of one that drains, too: it is on its machine until its last request has ended.
+            # Includes draining ones: they keep their machine until the last request has ended.
             here = counts[PENDING] + counts[STARTING] + counts[READY] + counts[DRAINING]
             used[kind] = used.get(kind, 0) + int(here) * plan.gpus
         return used

@@ -86,7 +86,7 @@ def shape_of(pool: PoolSettings) -> ModelShape | None:
 def hardware_faults(plan: ScenarioPlan) -> list[tuple[KeyPath, InputError]]:
     """Reports all conflicts of a plan with catalogs, profiles and memory, each with its place."""
     faults: list[tuple[KeyPath, InputError]] = []
-    unknown: set[str | None] = set()  # models; a fault is told once
+    unknown: set[str | None] = set()  # models; each fault is reported once
     for number, pool in enumerate(plan.pools):
         here: KeyPath = ("serving", "pools", number)
         shape = None
@@ -213,7 +213,7 @@ def expert_degree(pool: PoolSettings) -> int:
 def limits_of(pool: PoolSettings, shape: ModelShape | None, seed: int = 0) -> EngineLimits:
     engine = pool.engine
     if shape is not None:
-        shape.per_stage(pool.pipeline_parallel)  # refused where a stage would have no layer
+        shape.per_stage(pool.pipeline_parallel)  # raises where a stage would have no layer
     kv_blocks = engine.kv_blocks
     if kv_blocks == "auto":
         kv_blocks = _memory_blocks(pool, *_hardware(pool, shape))
@@ -256,7 +256,7 @@ def _windows(pool: PoolSettings, shape: ModelShape | None) -> WindowGroups | Non
         return None
     groups = kv_groups(shape.per_stage(pool.pipeline_parallel))
     if groups.recurrent:
-        # Of a request that runs: its state, one for each draft, and not the states that prefix
+        # For a running request: its state and one per draft, without the states that prefix
         # caching leaves behind.
         speculative = pool.engine.speculative
         drafts = 0 if speculative is None else speculative.num_speculative_tokens

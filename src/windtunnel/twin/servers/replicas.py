@@ -17,10 +17,10 @@ from windtunnel.engine.server import Server
 from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.twin.results.recorder import Overheads
 
-PENDING: Final = 0  # asked for, and on no machine yet
-STARTING: Final = 1  # placed, and loading the model
+PENDING: Final = 0  # requested, without a machine
+STARTING: Final = 1  # on a machine, loading the model
 READY: Final = 2
-DRAINING: Final = 3  # gets no requests any more, and finishes some
+DRAINING: Final = 3  # gets no more requests, and finishes its own
 GONE: Final = 4
 STATES: Final = REPLICA_STATES
 
@@ -39,7 +39,7 @@ class Replica:
     def __init__(self, server: Server, pool: "Pool", number: int) -> None:
         self.server: Final = server
         self.pool: Final = pool
-        self.number: Final = number  # counts in its pool
+        self.number: Final = number  # within its pool
         self.state: i64 = PENDING
         self.started_s = NOT_YET
         self.ready_s = NOT_YET
@@ -85,19 +85,19 @@ class Pool:
         self.step_time: Final = step_time
         self.overheads: Final = overheads
         self.token_gaps: Final = HistogramBuckets()  # of its servers
-        self.target = 0  # replicas that should be there
-        self.replicas: Final[list[Replica]] = []  # all that ever were
+        self.target = 0  # the target number of replicas
+        self.replicas: Final[list[Replica]] = []  # all that ever existed
         self.here: Final[list[Replica]] = []  # those that are not gone
         self.counts: Final = [0] * len(STATES)
-        self.moves: i64 = 0  # so often a replica came, or went to another state
-        self.most = 0  # that cost money at one time
-        self.started: i64 = 0  # after the beginning
+        self.moves: i64 = 0  # how often a replica was added or changed state
+        self.most = 0  # the most that cost money at one time
+        self.started: i64 = 0  # after the start of the run
         self.drained: i64 = 0
         self.redirected: i64 = 0  # requests that were sent back to the router
-        self.lost: i64 = 0  # replicas that were gone at once, with all that they had
-        self.retried: i64 = 0  # requests that began anew because of that
-        self.failed: i64 = 0  # and those that had done so too often already
-        self.lost_tokens: i64 = 0  # computed for nothing
+        self.lost: i64 = 0  # replicas lost at once, with all their requests
+        self.retried: i64 = 0  # requests that started over because of that
+        self.failed: i64 = 0  # and those that had no retries left
+        self.lost_tokens: i64 = 0  # computed in vain
         self.rate_limited: i64 = 0  # how often its servers answered 429
         self._paid_s = 0.0
         self._served_s = 0.0

@@ -48,7 +48,7 @@ class SignalFaults:
     def __init__(self) -> None:
         self.dark = 0  # faults that hide all metrics
         self.lag_s = 0.0
-        self._snapshots: list[SignalsSnapshot] = []  # the one that is known, and later ones
+        self._snapshots: list[SignalsSnapshot] = []  # the current one, and later ones
         self._probed_s = 0.0
 
     def late_by(self, lag_s: float, signals: Signals) -> None:
@@ -68,7 +68,7 @@ class SignalFaults:
             return
         due = now_s - self._probed_s >= signals.staleness_s
         if due:
-            self._snapshots[-1].restore(signals)  # what no probe changes stays as it was last
+            self._snapshots[-1].restore(signals)  # keeps the latest of what no probe changes
             probe(servers, signals, now_s)
             self._probed_s = now_s
             if now_s > self._snapshots[-1].taken_s:

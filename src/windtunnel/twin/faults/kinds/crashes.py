@@ -105,7 +105,7 @@ class CrashingServers:
             self._crash(server, 0, now_s)
 
     def end(self, now_s: float) -> None:
-        """Servers that start from now on do not crash."""
+        """Does nothing: servers that start from now on do not crash."""
 
     def _crash(self, server: Replica, crashes: int, now_s: float) -> None:
         """Crashes a server; `crashes` counts the earlier crashes of its predecessors."""
