@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.claim import Claim, report
-from benchmarks.gateway_speed import free_port, ours, request, run_loop, wait_for
+from benchmarks.gateway_speed import ours, request, run_loop, started
 from windtunnel.core.clock import lap_s
 from windtunnel.core.random import Streams
 from windtunnel.live.system import connections_allowed
@@ -90,16 +90,12 @@ def running() -> Iterator[tuple[int, int]]:
         with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True) as upstream:
             assert upstream.stdout is not None
             ports = [int(text) for text in upstream.stdout.readline().split()]
-            port = free_port()
             admission = "--set=serving.admission={policy: always}"
-            command = [*ours(ports, port), admission]
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder) as one:
-                try:
-                    wait_for(port)
+            try:
+                with started(lambda port: [*ours(ports, port), admission], folder) as (_, port):
                     yield ports[0], port
-                finally:
-                    one.terminate()
-                    upstream.terminate()
+            finally:
+                upstream.terminate()
 
 
 def said(*arguments: str) -> list[float]:

@@ -22,7 +22,7 @@ from benchmarks.gateway_speed import (
     free_port,
     ours,
     run_loop,
-    wait_for,
+    started,
 )
 
 AT_ONCE = 32
@@ -151,15 +151,12 @@ def main() -> None:
             assert upstream.stdout is not None
             ports = [int(text) for text in upstream.stdout.readline().split()]
             assert len(ports) == SERVERS
-            port, picker = free_port(), free_port()
-            command = [*ours(ports, port), "--picker-port", str(picker)]
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder) as one:
-                try:
-                    wait_for(port)
-                    own_us = measure(one.pid, picker)
-                finally:
-                    one.terminate()
-                    upstream.terminate()
+            picker = ["--picker-port", str(free_port())]
+            try:
+                with started(lambda port: [*ours(ports, port), *picker], folder) as (one, _):
+                    own_us = measure(one.pid, int(picker[1]))
+            finally:
+                upstream.terminate()
     for pieces, found_us in own_us.items():
         report(
             Claim(

@@ -16,6 +16,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple
@@ -34,6 +37,8 @@ LARGE_PROMPT = 220_000
 LARGE_TARGET_US = 400.0
 IDLE_STREAMS = 2000
 IDLE_TARGET_KB = 30.0
+PROBE_S = 10.0
+STARTS = 3
 
 EVENT = b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}\n\n'  # noqa: E501
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"  # noqa: E501
@@ -228,14 +233,41 @@ def run_loop(coroutine: object) -> None:
         runner.run(coroutine)  # type: ignore[arg-type]
 
 
-def wait_for(port: int) -> None:
-    """Until a request is answered."""
+def wait_for(port: int, server: subprocess.Popen[bytes]) -> bool:
+    """Until a request is answered; False: the server ended before."""
+    probe = [sys.executable, "-m", __spec__.name, "drive", str(port), "1", "20"]
     for _ in range(200):
-        probe = [sys.executable, "-m", __spec__.name, "drive", str(port), "1", "20"]
-        if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
-            return
+        if server.poll() is not None:
+            return False
+        with suppress(subprocess.SubprocessError):
+            subprocess.run(probe, capture_output=True, check=True, timeout=PROBE_S)
+            return True
         Event().wait(0.2)
     sys.exit(f"nothing answers at port {port}")
+
+
+@contextmanager
+def started(
+    command: Callable[[int], list[str]], folder: str
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A proxy that answers, and its port.
+
+    A free port may be taken before the proxy listens there, by a connection: then on another.
+    """
+    log = Path(folder, "proxy.log")
+    for _ in range(STARTS):
+        port = free_port()
+        with (
+            log.open("w") as out,
+            subprocess.Popen(command(port), stdout=out, stderr=out, cwd=folder) as one,
+        ):
+            try:
+                if wait_for(port, one):
+                    yield one, port
+                    return
+            finally:
+                one.terminate()
+    sys.exit(f"{command(0)[0]} ended {STARTS} times at its start:\n{log.read_text()[-2000:]}")
 
 
 class RequestCpu(NamedTuple):
@@ -249,21 +281,18 @@ class RequestCpu(NamedTuple):
         return self.own_us + self.kernel_us
 
 
-def measure(command: list[str], port: int, prompt: int, folder: str, requests: int) -> RequestCpu:
-    """What a proxy that listens on a port costs."""
-    log = Path(folder, "proxy.log")
-    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=folder) as one:
-        try:
-            wait_for(port)
-            driver = [sys.executable, "-m", __spec__.name, "drive", str(port)]
-            subprocess.run([*driver, str(min(WARM_UP, requests)), str(prompt)], check=True)
-            before = cpu_parts_of(one.pid)
-            subprocess.run([*driver, str(requests), str(prompt)], check=True)
-            after = cpu_parts_of(one.pid)
-            own, kernel = ((b - a) / requests * 1e6 for a, b in zip(before, after, strict=True))
-            return RequestCpu(own, kernel)
-        finally:
-            one.terminate()
+def measure(
+    command: Callable[[int], list[str]], prompt: int, folder: str, requests: int
+) -> RequestCpu:
+    """What a proxy costs; `command` starts it on a port."""
+    with started(command, folder) as (one, port):
+        driver = [sys.executable, "-m", __spec__.name, "drive", str(port)]
+        subprocess.run([*driver, str(min(WARM_UP, requests)), str(prompt)], check=True)
+        before = cpu_parts_of(one.pid)
+        subprocess.run([*driver, str(requests), str(prompt)], check=True)
+        after = cpu_parts_of(one.pid)
+        own, kernel = ((b - a) / requests * 1e6 for a, b in zip(before, after, strict=True))
+        return RequestCpu(own, kernel)
 
 
 def measure_idle(folder: str) -> float:
@@ -308,6 +337,10 @@ def ours(ports: list[int], port: int) -> list[str]:
         f"--set=serving.admission={admission}",
         "--set=live.admin=127.0.0.1:0",
     ]
+
+
+def bare(ports: list[int], port: int) -> list[str]:
+    return [sys.executable, "-m", __spec__.name, "tunnel", str(port), *map(str, ports)]
 
 
 NGINX = """\
@@ -359,13 +392,17 @@ PEERS = {
 }
 
 
-def theirs(peer: str, ports: list[int], port: int, folder: str) -> list[str] | None:
-    """The command of a peer that listens on `port`; None: it is not installed."""
+def theirs(peer: str, ports: list[int], folder: str) -> Callable[[int], list[str]] | None:
+    """The command of a peer by the port it listens on; None: it is not installed."""
     variable = PEERS[peer].variable
     command = os.environ.get(variable) or shutil.which(peer)
     if command is None:
         print(f"{peer} is not installed here: {variable} names its command")
         return None
+    return partial(_their_command, peer, command, ports, folder)
+
+
+def _their_command(peer: str, command: str, ports: list[int], folder: str, port: int) -> list[str]:
     if peer == "nginx":
         servers = " ".join(f"server 127.0.0.1:{one};" for one in ports)
         Path(folder, "nginx.conf").write_text(NGINX.format(servers=servers, port=port))
@@ -389,19 +426,15 @@ def main() -> None:
             try:
                 assert upstream.stdout is not None
                 ports = [int(text) for text in upstream.stdout.readline().split()]
-                port = free_port()
-                own = measure(ours(ports, port), port, PROMPT, folder, REQUESTS)
-                port = free_port()
-                bare = [sys.executable, "-m", __spec__.name, "tunnel", str(port), *map(str, ports)]
-                floor = measure(bare, port, PROMPT, folder, REQUESTS)
-                port = free_port()
-                large_us = measure(ours(ports, port), port, LARGE_PROMPT, folder, REQUESTS // 6).us
-                peers = {}
-                for peer, (_, _, requests) in PEERS.items():
-                    port = free_port()
-                    started = theirs(peer, ports, port, folder)
-                    if started is not None:
-                        peers[peer] = measure(started, port, PROMPT, folder, requests)
+                gateway = partial(ours, ports)
+                own = measure(gateway, PROMPT, folder, REQUESTS)
+                floor = measure(partial(bare, ports), PROMPT, folder, REQUESTS)
+                large_us = measure(gateway, LARGE_PROMPT, folder, REQUESTS // 6).us
+                peers = {
+                    peer: measure(command, PROMPT, folder, PEERS[peer].requests)
+                    for peer in PEERS
+                    if (command := theirs(peer, ports, folder)) is not None
+                }
             finally:
                 upstream.terminate()
         idle_kb = measure_idle(folder)

@@ -2,8 +2,8 @@
 
 `WINDTUNNEL_PEERS` names the Python of an environment that has them; nothing of theirs is installed
 or shipped here. NVIDIA's replay (PyPI `ai-dynamo`, `dynamo.replay`) reads Mooncake's format, so
-Azure's rows are written in it. AIConfigurator answers in closed form and replays no trace
-(`benchmarks.truth.beside_aiconfigurator`); Vidur needs profiles of its own for every model.
+Azure's rows are written in it. AIConfigurator (`aiconfigurator`) replays no trace: it is asked for
+TTFT and TPOT of requests with the trace's mean lengths at several loads, and so are we.
 """
 
 import csv
@@ -17,7 +17,11 @@ from pathlib import Path
 
 from benchmarks.claim import Claim, insist_on_compiled, report
 from benchmarks.cluster_speed import TRACES, replay_s
+from benchmarks.truth.__main__ import outcome
+from benchmarks.truth.points import LLAMA, Point
+from windtunnel.core.clock import cpu_s
 
+ROOT = Path(__file__).parent.parent
 BLOCK_TOKENS = 512
 AZURE_ROWS = 5_000
 REPLAY = """
@@ -35,17 +39,65 @@ for _ in range(2):
 print(least, done["completed_requests"], version("ai-dynamo"))
 """
 
+ESTIMATE = """
+import json, logging, sys, time
+from importlib.metadata import version
+from benchmarks.truth.beside_aiconfigurator import estimate
+from benchmarks.truth.points import Point
+logging.disable(logging.CRITICAL)
+points = [Point(*one) for one in json.loads(sys.argv[1])]
+estimate(points[0])  # reads its tables
+start = time.process_time()
+found = [estimate(one) for one in points]
+print(json.dumps([found, (time.process_time() - start) / len(points), version("aiconfigurator")]))
+"""
+USERS = (1, 8, 32)
+NO_VIDUR = "skipped: Vidur (PyPI 0.0.26) has to download its kernel profiles from Hugging Face"
+
+
+def _said(python: str, *arguments: str) -> list[str] | None:
+    """The words of a peer's last line, or None where it failed, which is said."""
+    environment = os.environ | {"DYN_LOG": "error", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [python, "-c", *arguments], env=environment, check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        print(f"skipped: {done.stderr.strip().splitlines()[-1:]}")
+        return None
+    return done.stdout.strip().splitlines()[-1:]
+
 
 def theirs(python: str, path: Path, workers: int, router: str) -> tuple[float, int, str] | None:
     """CPU seconds of NVIDIA's replay, the requests that it completed, and its version."""
-    command = [python, "-c", REPLAY, str(path), str(workers), router, str(BLOCK_TOKENS)]
-    environment = os.environ | {"DYN_LOG": "error"}
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-    if done.returncode:
-        print(f"skipped: dynamo.replay failed: {done.stderr.strip().splitlines()[-1:]}")
+    said = _said(python, REPLAY, str(path), str(workers), router, str(BLOCK_TOKENS))
+    if said is None:
         return None
-    took, completed, version = done.stdout.split()[-3:]
+    took, completed, version = said[0].split()
     return float(took), int(completed), version
+
+
+def beside_aiconfigurator(python: str, name: str, prompt_tokens: int, output_tokens: int) -> None:
+    """TTFT and TPOT of requests of these lengths on one H200, and the CPU time of an answer."""
+    asked = [
+        Point(name, "vLLM", "h200", LLAMA, "dense", "bf16", 1, prompt_tokens, output_tokens, users)
+        for users in USERS
+    ]
+    said = _said(python, ESTIMATE, json.dumps(asked))
+    if said is None:
+        return
+    found, took_s, version = json.loads(said[0])
+    start_s = cpu_s()
+    own = [outcome(point).simulated for point in asked]
+    own_s = (cpu_s() - start_s) / len(asked)
+    print(f"{name}: {prompt_tokens} prompt and {output_tokens} output tokens, Llama 3.1 8B, H200")
+    for users, ours, peer in zip(USERS, own, found, strict=True):
+        for figure in ("ttft", "tpot"):
+            print(
+                f"  {users:2} at once: {figure} {1e3 * ours[figure]:8.2f} ms, AIConfigurator "
+                f"{1e3 * peer[figure]:8.2f} ms, ratio {ours[figure] / peer[figure]:.2f}"
+            )
+    print(f"  CPU of an answer: {own_s:.3f} s, AIConfigurator {version} {took_s:.3f} s, ", end="")
+    print(f"ratio {own_s / took_s:.2f}")
 
 
 def as_mooncake(source: Path, target: Path) -> None:
@@ -70,12 +122,21 @@ def as_mooncake(source: Path, target: Path) -> None:
             lines.write(json.dumps(request) + "\n")
 
 
+def mean_lengths(path: Path) -> tuple[int, int]:
+    """Prompt and output tokens of a trace in Mooncake's format."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    lengths = ("input_length", "output_length")
+    prompt, output = (round(sum(row[name] for row in rows) / len(rows)) for name in lengths)
+    return prompt, output
+
+
 def main() -> None:
     insist_on_compiled()
     python = os.environ.get("WINDTUNNEL_PEERS")
     if not python:
-        print("skipped: WINDTUNNEL_PEERS names no Python with ai-dynamo")
+        print("skipped: WINDTUNNEL_PEERS names no Python with ai-dynamo and aiconfigurator")
         sys.exit(0)
+    print(NO_VIDUR)
     aware = "{policy: weighted, scorers: {prefix-cache: 2, queue-depth: 1}}"
     with tempfile.TemporaryDirectory() as scratch:
         for file, form, count, servers, router, their_router in (
@@ -90,6 +151,7 @@ def main() -> None:
             if form == "azure":
                 shared = Path(scratch, "azure.jsonl")
                 as_mooncake(path, shared)
+            beside_aiconfigurator(python, file, *mean_lengths(shared))
             peer = theirs(python, shared, servers, their_router)
             if peer is None:
                 continue

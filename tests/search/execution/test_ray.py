@@ -139,6 +139,15 @@ def test_no_ray_to_connect_to_is_a_sentence(ray: FakeRay) -> None:
     )
 
 
+def test_a_ray_that_does_not_start_is_a_sentence(ray: FakeRay) -> None:
+    ray.refuses = RuntimeError("The current node timed out during startup.\nSee the logs.")
+    with pytest.raises(WindtunnelError) as raised, Workers(on="ray"):
+        pass
+    assert str(raised.value).startswith(
+        "--on ray: Ray did not start: The current node timed out during startup. (a machine whose"
+    )
+
+
 def known(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Makes the libraries that Ray needs be there, or not."""
     real = importlib.util.find_spec

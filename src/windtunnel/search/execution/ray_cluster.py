@@ -147,6 +147,9 @@ def _begin(ray: Any, on: str, jobs: int | None) -> None:
         reason = str(error).strip().splitlines()[0]
         what = f"there is no Ray to connect to: {reason}"
         hint = "`ray start --head` starts one, `--on ray` needs none"
+        if on == RAY:
+            what = f"Ray did not start: {reason}"
+            hint = "a machine whose processors are all busy may be too slow for it; local needs none"
         if on.startswith(ADDRESS):  # something listens there
             what = f"the cluster answers, but refuses the connection: {reason}"
             hint = "if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to its own"
