@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from windtunnel.core.random import Stream
+from windtunnel.live.emulate.connections import PIECES, PieceWriter
 from windtunnel.live.emulate.engine import EmulatedAnswer
 from windtunnel.live.emulate.faults import NO_FAULT, FaultDraw, RequestRateLimit, ResponseFault
 from windtunnel.live.emulate.metrics import LENGTH, STOP, Metrics
@@ -197,6 +198,8 @@ class Answering:
             head = Head(request.id, int(self._intake.unix_s()), job.model)
             response = _Response(self._intake.backend, self._shape, head, answer, finish)
             if job.streams:
+                if not fault.breaks:
+                    response.write_to(scope.get(PIECES))
                 await response.stream(receive, send, headers, fault, tells_usage=job.tells_usage)
             else:
                 await response.answer(receive, send, headers, fault)
@@ -253,6 +256,38 @@ class _Response:
         self._finish = finish
         self._news = asyncio.Event()
         answer.hear = self._news.set
+        self._sent = 0  # tokens
+        self._is_waiting = False  # for more of them: nothing is being written
+        self._pieces: PieceWriter | None = None
+        self._frame = (b"", b"")
+        self._is_due = False
+
+    def write_to(self, pieces: PieceWriter | None) -> None:
+        """Writes tokens that come while nothing else is written without waking a task for each."""
+        if pieces is not None:
+            self._pieces = pieces
+            self._frame = self._shape.frame(self._head)
+            self._loop = asyncio.get_running_loop()
+            self._answer.hear = self._hear
+
+    def _hear(self) -> None:
+        """Waits for the end of this turn of the loop: several tokens of it are one piece."""
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        self._is_due = False
+        answer, sent = self._answer, self._sent
+        tokens = answer.tokens
+        if self._is_waiting and 0 < sent < tokens and not (answer.ended or answer.left):
+            assert self._pieces is not None
+            before, after = self._frame
+            text = filler(tokens - sent, self._head.number + sent).encode()
+            if self._pieces.write(b"%b%b%b" % (before, text, after)):
+                self._sent = tokens
+                return
+        self._news.set()
 
     async def answer(
         self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]], fault: ResponseFault
@@ -285,7 +320,6 @@ class _Response:
         head = [_EVENTS, (b"cache-control", b"no-cache"), *headers]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         stops_at = answer.request.output_tokens // 2 if fault.breaks else -1
-        sent = 0
         end = b""
         try:
             with _DisconnectWatch(self, receive):
@@ -295,12 +329,14 @@ class _Response:
                     if 0 <= stops_at <= tokens:
                         self._backend.leave(answer)
                         return
-                    if tokens > sent:
-                        await _piece(send, self._piece(sent, tokens, last=ended))
-                        sent = tokens
+                    if tokens > self._sent:
+                        await _piece(send, self._piece(self._sent, tokens, last=ended))
+                        self._sent = tokens
                     if ended:
                         break
+                    self._is_waiting = True
                     await self._news.wait()
+                    self._is_waiting = False
                     self._news.clear()
         except asyncio.CancelledError:
             end = b"data: %b\n\n" % _hang_up(503, STOPPING).body

@@ -9,6 +9,7 @@ import asyncio
 from typing import Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEAD_BYTES = 64 << 10
@@ -25,6 +26,25 @@ _REASONS = {
     431: "Request Header Fields Too Large",
     503: "Service Unavailable",
 }
+
+
+PIECES = "windtunnel.pieces"
+"""The key of a scope under which an application finds the `PieceWriter` of its connection."""
+
+
+class PieceWriter:
+    """Writes pieces of a streamed answer at once; ASGI's `send` takes a turn of the loop each."""
+
+    def __init__(self, transport: asyncio.Transport, flow: FlowControl) -> None:
+        self._transport = transport
+        self._flow = flow
+
+    def write(self, piece: bytes) -> bool:
+        """False: the client is gone or reads too slowly, and nothing was written."""
+        if self._flow.write_paused or self._transport.is_closing():
+            return False
+        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return True
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -92,6 +112,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._disarm()
         self._upgrades = self.parser.should_upgrade()
         if not self._upgrades:
+            self.scope[PIECES] = PieceWriter(self.transport, self.flow)  # type: ignore[typeddict-unknown-key]
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:

@@ -232,6 +232,12 @@ class AnswerFormat:
         choice["finish_reason"] = finish
         return _event(self._data(head, self._piece, [choice]))
 
+    def frame(self, head: Head) -> tuple[bytes, bytes]:
+        """What is around the text of a piece in the middle, if JSON escapes nothing in it."""
+        key = b'"content":"' if self._chat else b'"text":"'
+        before, _, after = self.piece(head, "", None, first=False).rpartition(key)
+        return before + key, after
+
     def usage(self, head: Head, usage: Usage) -> bytes:
         """The last chunk of a streamed answer, with the usage, for clients that requested it."""
         data = self._data(head, self._piece, [])
