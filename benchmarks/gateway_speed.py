@@ -431,9 +431,9 @@ def main() -> None:
                 floor = measure(partial(bare, ports), PROMPT, folder, REQUESTS)
                 large_us = measure(gateway, LARGE_PROMPT, folder, REQUESTS // 6).us
                 peers = {
-                    peer: measure(command, PROMPT, folder, PEERS[peer].requests)
+                    peer: measure(proxy, PROMPT, folder, PEERS[peer].requests)
                     for peer in PEERS
-                    if (command := theirs(peer, ports, folder)) is not None
+                    if (proxy := theirs(peer, ports, folder)) is not None
                 }
             finally:
                 upstream.terminate()

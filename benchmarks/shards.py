@@ -45,8 +45,10 @@ MODELS = [
     "granite-4.1-3b",
     "granite-4.1-8b",
 ]
-SUMS = ("requests.arrived", "requests.completed", "requests.unfinished")
-SUMS += ("tokens.prompt", "tokens.output", "tokens.prefix_hit")
+SUMS = (
+    *("requests.arrived", "requests.completed", "requests.unfinished"),
+    *("tokens.prompt", "tokens.output", "tokens.prefix_hit"),
+)
 """Figures of a whole run that are sums over its models."""
 
 SOURCE = """

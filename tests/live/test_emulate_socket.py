@@ -17,6 +17,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.live.emulate.app import build_app
 from windtunnel.live.emulate.faults import ResponseFault
 from windtunnel.live.emulate.serving import listen, serve, url_of
+from windtunnel.live.filler import filler
 
 openai = pytest.importorskip("openai")
 
@@ -160,3 +161,27 @@ def test_answers_under_way_end_with_an_error_when_the_command_stops(number: sign
             assert plain.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
         _, err = process.communicate(timeout=FALLS_SILENT_S)
     assert (process.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize("speedup", [20.0, 1000.0, 1e6])
+def test_pieces_of_a_stream_have_every_token_once_and_in_order(speedup: float) -> None:
+    """Whether each token is written as it comes, or several where they come faster."""
+
+    async def use(url: str) -> None:
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        asked = {"model": "steady", "stream": True, "max_tokens": 300, "prompt": "hello"}
+        body = json.dumps(asked)
+        for number in range(2):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+            writer.write(f"{head}content-type: application/json\r\n\r\n{body}".encode())
+            answer = await reader.readuntil(b"\r\n0\r\n\r\n")
+            writer.close()
+            lines = [line for line in answer.split(b"\n") if line.startswith(b"data: {")]
+            choices = [json.loads(line[6:])["choices"][0] for line in lines]
+            assert "".join(one["text"] for one in choices) == filler(300, number)
+            assert [one["finish_reason"] for one in choices] == [None] * (len(lines) - 1) + [
+                "length"
+            ]
+
+    with_port(use, EmulateOptions(speedup=speedup))

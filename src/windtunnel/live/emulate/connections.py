@@ -112,7 +112,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._disarm()
         self._upgrades = self.parser.should_upgrade()
         if not self._upgrades:
-            self.scope[PIECES] = PieceWriter(self.transport, self.flow)  # type: ignore[typeddict-unknown-key]
+            self.scope[PIECES] = PieceWriter(self.transport, self.flow)  # type: ignore[literal-required]
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
