@@ -22,8 +22,8 @@ def metrics_page(registry: Any) -> bytes:
 
 
 def admin_app(registry: Any, why_not_ready: Callable[[], str], more: Sequence[Any] = ()) -> Any:
-    """Serves `/metrics`, `/healthz` and `/readyz` (503 with the reason while not ready), and the
-    routes in `more`."""
+    """An app with `/metrics`, `/healthz`, `/readyz` (503 with the reason while unready), and
+    `more`."""
     from starlette.applications import Starlette
     from starlette.requests import Request as WebRequest
     from starlette.responses import PlainTextResponse, Response

@@ -24,8 +24,7 @@ def log_line(
 
 
 class EventLogFile:
-    """Writes the lines of an event log; when the disk is full, lines are lost and counted, nothing
-    else.
+    """Writes the lines of an event log; with a full disk, lines are lost and counted, no more.
 
     With a limit of `largest` bytes, the log of an earlier process is renamed to `FILE.1`, replacing
     the previous one. A full log is renamed too: the program calls `begin_anew` and records its

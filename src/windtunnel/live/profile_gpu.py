@@ -232,8 +232,7 @@ def _cache(torch: Any, size: tuple[int, int, int, int]) -> tuple[Any, Any]:
 
 
 class SmallKernels:
-    """The kernels that a step runs between its matrix multiplications, one compiled kernel per
-    function."""
+    """The kernels between a step's matrix multiplications, one compiled kernel per function."""
 
     def __init__(self, torch: Any, shape: DecoderShape) -> None:
         # Code compiled for another width would make this width dynamic: start afresh.

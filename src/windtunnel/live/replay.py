@@ -41,8 +41,7 @@ class LogLine(msgspec.Struct):
 
 
 class MadeLines:
-    """Collects the lines that a replay records; those before `place` have been matched with the
-    log."""
+    """Collects the lines that a replay records; those before `place` have been matched."""
 
     def __init__(self) -> None:
         self.lines: Final[list[bytes]] = []
@@ -69,13 +68,11 @@ class Replayed(Protocol):
     """Kinds of lines that are decisions."""
 
     def skips(self, line: LogLine) -> bool:
-        """Whether a line is left out of the replay: neither applied as a fact nor expected as a
-        decision."""
+        """Whether a line is left out: neither applied as a fact nor expected as a decision."""
         ...
 
     def tell(self, line: LogLine) -> None:
-        """Applies a logged fact; raises LookupError, TypeError or ValueError if it cannot be
-        applied."""
+        """Applies a logged fact; raises LookupError, TypeError or ValueError if impossible."""
         ...
 
 

@@ -1,5 +1,4 @@
-"""Operating-system support for live commands: a fast event loop, stop signals, and the open-file
-limit."""
+"""Operating-system support for live commands: event loop, stop signals, open-file limit."""
 
 import asyncio
 import gc
@@ -26,8 +25,7 @@ COLLECT_AFTER = 20_000
 
 
 def settle_memory() -> None:
-    """For a program that has finished starting: exempts all existing objects from garbage
-    collection."""
+    """Exempts all existing objects from garbage collection, for a program that has started."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
@@ -35,7 +33,7 @@ def settle_memory() -> None:
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Raises the first error of an exception group by itself."""
+    """Raises the first error of an exception group on its own."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -46,8 +44,7 @@ def unwrapped() -> Iterator[None]:
 
 
 def run_until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Runs `work` until it ends; Ctrl-C or SIGTERM sets its event, and a second signal ends it at
-    once."""
+    """Runs `work`; Ctrl-C or SIGTERM sets its event, and a second signal ends it at once."""
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -80,8 +77,7 @@ def run_until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 
 def connections_allowed(wanted: int) -> int:
-    """Raises the system's open-file limit if necessary and possible; returns the connections
-    allowed."""
+    """Raises the open-file limit if necessary and possible; returns the connections allowed."""
     try:
         import resource
     except ImportError:

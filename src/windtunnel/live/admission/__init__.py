@@ -1,2 +1,1 @@
-"""Drivers of request admission in wall-clock time: for asyncio, for threads, and for a dataset's
-cells."""
+"""Drivers of request admission in wall-clock time: for asyncio, threads and a dataset's cells."""

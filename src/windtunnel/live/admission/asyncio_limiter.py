@@ -45,7 +45,7 @@ class AsyncLimiter(LeaseLimiter):
         tries: int = TRIES,
         timeout: float | None = None,
     ) -> Said:
-        """Returns what `send` returns, under a lease; retries after a rate limit or a transient
+        """Returns the result of `send`, under a lease; retries after a rate limit or transient
         failure.
 
         Each attempt has a lease of its own. Between attempts it waits for the reply's Retry-After
@@ -104,8 +104,7 @@ async def call_all(
     *,
     tries: int = TRIES,
 ) -> list[Said]:
-    """Returns the results of `send` for all items, in order: limited, retried, and adapted to the
-    rate limits in replies."""
+    """Returns the results of `send` for all items, in order, with limits and retries."""
     limiter = AsyncLimiter(RequestAdmission("call_all", Streams(0)))
     limiter.register("endpoint", "model", "call_all", at_once)
     ask = RequestAsk("endpoint", "model")

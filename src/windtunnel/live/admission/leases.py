@@ -137,8 +137,7 @@ class LeaseLimiter:
         return self._now_s
 
     def settle(self) -> None:
-        """Wakes callers whose wait is over and schedules the next check; called after each
-        change."""
+        """Wakes callers whose wait is over and schedules the next check; called on every change."""
         raise NotImplementedError
 
     def register(
@@ -216,8 +215,7 @@ def ended_of(tickets: list[QueueTicket]) -> QueueTicket | None:
 
 
 class Verdict(NamedTuple):
-    """The result of a call: its outcome, whether a retry may succeed, and the limits in its
-    headers."""
+    """The result of a call: its outcome, whether a retry may help, and the limits in headers."""
 
     outcome: Outcome
     may_pass: bool
@@ -269,8 +267,7 @@ class Tries:
         self._stream: Final = stream
 
     def ended(self, held: HeldLease) -> float | None:
-        """Seconds to wait before the next attempt: the Retry-After, or an increasing delay; None if
-        there is no further attempt."""
+        """Seconds until the next attempt, from Retry-After or an increasing delay; None if over."""
         verdict = judge(self.said if self.error is None else self.error)
         held.ended(verdict.outcome, observed=verdict.observed)
         self._left -= 1

@@ -44,8 +44,7 @@ class ThreadLimiter(LeaseLimiter):
         tries: int = TRIES,
         timeout: float | None = None,
     ) -> Said:
-        """Returns what `send` returns, under a lease; retries after a rate limit or a transient
-        failure."""
+        """Returns the result of `send`, under a lease; retries after a transient failure."""
         made = Tries(asks, tries, self._stream)
         wait_s: float | None = 0.0
         while wait_s is not None:
@@ -68,8 +67,8 @@ class ThreadLimiter(LeaseLimiter):
             self._sleepers[self._timekeeper].notify()
 
     def sleep(self, tickets: list[QueueTicket]) -> QueueTicket:
-        """Waits for the ticket that gets a lease, or the last one denied; the lock is held on entry
-        and exit."""
+        """Waits for the ticket with a lease, or the last denied; called and left with the lock
+        held."""
         mine, ended = threading.Condition(self.lock), None
         names = [ticket.id for ticket in tickets]
         self._sleepers.update(dict.fromkeys(names, mine))

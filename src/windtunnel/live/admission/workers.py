@@ -41,8 +41,7 @@ class CellWorkers:
         self._fault: Exception | None = None
 
     async def run(self, stalled: Callable[[], None]) -> None:
-        """Runs until all work is done, or stopped with nothing in flight; calls `stalled` when
-        nothing succeeds."""
+        """Runs until done, or stopped with nothing in flight; calls `stalled` if none succeed."""
         scheduler = self._scheduler
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -99,8 +98,7 @@ class CellWorkers:
             self._idle.set()
 
     def _start(self) -> None:
-        """Starts the calls that may start, and sets a timer for the next check if no call ends
-        before."""
+        """Starts the calls that may start, and sets a timer in case no call ends before."""
         assert self._tasks is not None
         # Rounding may give a time just before the armed one: use the armed one.
         scheduler, now = self._scheduler, max(self._now(), self._rung_s)

@@ -87,8 +87,7 @@ def name_of(url: str) -> str:
 
 
 async def find_models(client: EndpointClient, wait_s: float) -> dict[str, tuple[str, ...] | None]:
-    """The models of each endpoint, None where it does not list them; raises InputError if one is
-    down."""
+    """The models of each endpoint, None if it lists none; raises InputError if one is down."""
     endpoints = client.endpoints
     found = await asyncio.gather(*(models_of(one, wait_s) for one in endpoints.values()))
     return dict(zip(endpoints, found, strict=True))

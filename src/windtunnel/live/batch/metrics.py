@@ -23,8 +23,7 @@ class BatchMetrics:
         self._loop = asyncio.get_running_loop()
 
     def collect(self) -> Iterator[Any]:
-        """Called by prometheus-client on its own thread, so the figures are gathered on the event
-        loop."""
+        """Called by prometheus-client on another thread, so the event loop gathers the figures."""
         found: Future[list[Any]] = Future()
 
         def gather() -> None:

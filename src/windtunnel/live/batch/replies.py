@@ -198,11 +198,9 @@ def _count(value: Any) -> int:
 # Refused rows
 
 IN_A_ROW: Final = 20
-"""Refusals in a row, of a kind that may concern every row, that stop the run: it does concern every
-row."""
+"""Consecutive refusals that may concern every row, after which the run stops."""
 MOST_FIRST: Final = 1000
-"""Refused rows before the first answer that stop the run, in case some of the first rows never
-return."""
+"""Refusals before the first answer that stop the run, even if some first rows never return."""
 
 Line = dict[str, Any]
 
@@ -228,8 +226,7 @@ class RefusedRows:
             self._first_rows[row] = None
 
     def answered(self, endpoint: str) -> list[Line]:
-        """Records an answer of an endpoint; returns the error lines of rows that are themselves at
-        fault."""
+        """Records an endpoint's answer; returns the error lines of rows that are at fault."""
         self._has_answered = True
         lines, self._first = self._first, []
         return lines + self._in_a_row.pop(endpoint, [])

@@ -1,5 +1,4 @@
-"""Drives a batch: makes the calls for the cells that the scheduler hands out, and stores the
-results.
+"""Drives a batch: makes the calls for the scheduler's cells, and stores the results.
 
 There is one task for each call in flight. Every reply is fully processed before the next call is
 chosen, and a finished row is written at once. An error caused neither by a server nor by a row is a

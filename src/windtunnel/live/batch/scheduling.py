@@ -84,8 +84,7 @@ def build_scheduler(
         queues.append(of_kinds)
 
     def cost(cell: DatasetCell) -> float:
-        """The cell's estimated tokens if an endpoint has a token budget, configured or learned;
-        else 0."""
+        """The cell's tokens if an endpoint has a token budget, configured or learned; else 0."""
         row = cell.row.seed
         route = routes[cell.column][row.kind]
         for one in route.endpoints:
@@ -100,8 +99,7 @@ def build_scheduler(
     asked = [requests.endpoint(name, model) for name, model in caps_of(routes, plan.endpoints)]
 
     def answer_tokens() -> int:
-        """The expected tokens of an answer if an endpoint has a token budget, configured or
-        learned; else 0."""
+        """The expected tokens of an answer if an endpoint has a token budget; else 0."""
         for endpoint in asked:
             if endpoint is not None and endpoint.tokens.limit > 0:
                 return endpoint.answers.likely if endpoint.answers.is_known else ANSWER_TOKENS

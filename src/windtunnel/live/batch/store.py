@@ -195,8 +195,7 @@ class Store:
 
 
 class Resumed:
-    """The state left by an earlier run: which rows are over, and the finished columns of the
-    others."""
+    """The state left by an earlier run: rows that are over, and finished columns of the others."""
 
     def __init__(self, rows: int) -> None:
         self.is_over = bytearray(rows)

@@ -62,8 +62,8 @@ class PromptTemplate:
         return "".join(pieces)
 
     def lacks(self, values: Mapping[str, Any], later: Mapping[str, Any]) -> str:
-        """The row's fault for this template, or an empty string; `later` are columns not yet
-        filled."""
+        """What the row lacks for this template; empty if nothing. `later`: columns still to
+        come."""
         from jinja2 import UndefinedError
 
         missing = [name for name in self.names if name not in values and name not in later]

@@ -20,8 +20,7 @@ class WantedServer(NamedTuple):
 
 
 class Work:
-    """Turns the cells of rows into requests; by default one column with the same model for all
-    rows."""
+    """Turns the cells of rows into requests; by default one column and model for all rows."""
 
     by_row = False
     """Whether the model depends on the row."""
@@ -55,8 +54,7 @@ class Work:
 
 
 def build_work(plan: BatchSettings, *, requests: bool) -> Work:
-    """The work for rows that are complete requests, have a prompt each, or fill the columns'
-    templates."""
+    """The work for rows that are requests, have a prompt each, or fill the columns' templates."""
     if plan.columns:
         return ColumnsWork(plan)
     return RequestsWork(plan) if requests else PromptsWork(plan)

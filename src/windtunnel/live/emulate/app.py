@@ -75,8 +75,7 @@ class Served(NamedTuple):
 
 
 class RequestIntake:
-    """Takes requests from all endpoints: checks them, numbers them, and passes them to the
-    backend."""
+    """Takes requests from all endpoints: checks, numbers and passes them to the backend."""
 
     def __init__(
         self,
@@ -96,8 +95,7 @@ class RequestIntake:
         self._numbers = 0
 
     def admit(self, job: Job) -> tuple[ResponseFault, list[tuple[bytes, bytes]]]:
-        """The fault injected into a request, and headers for its response; raises `HttpRefusal` to
-        refuse it."""
+        """The fault to inject and headers for the response; raises `HttpRefusal` to refuse it."""
         served = self.served
         if job.model != served.model and job.model not in served.adapters:
             raise _unknown_model(job.model, served)
@@ -314,8 +312,7 @@ class _Response:
         *,
         tells_usage: bool,
     ) -> None:
-        """Sends each token when it is produced; several at once if the client or this loop is
-        slow."""
+        """Sends each token when produced; several at once if the client or this loop is slow."""
         answer = self._answer
         head = [_EVENTS, (b"cache-control", b"no-cache"), *headers]
         await send({"type": "http.response.start", "status": 200, "headers": head})

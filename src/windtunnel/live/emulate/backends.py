@@ -50,8 +50,7 @@ class PacedBackend:
         self._arm()
 
     def look(self) -> tuple[float, float]:
-        """Advances the engine to the present; returns emulated time and the loop's worst lag since
-        the last call."""
+        """Advances the engine to now; returns emulated time and the worst lag since last called."""
         now_s, lag_s = self.now_s(), self._worst_lag_s
         self._engine.advance(now_s)
         self._arm()

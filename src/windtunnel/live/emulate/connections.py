@@ -13,13 +13,11 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEAD_BYTES = 64 << 10
-"""The limit for a request line with its headers; for a chunked body also its chunk sizes and
-trailers."""
+"""Limit of a request line with headers; for a chunked body also chunk sizes and trailers."""
 FRAMING = 8
 """Additional framing bytes allowed for each byte of the body, since chunks may be small."""
 LONGEST_HEAD_S = 30.0
-"""The time from a new connection, or from the first byte of a further request, to the end of its
-headers."""
+"""Time limit from a new connection, or a further request's first byte, to the headers' end."""
 
 _REASONS = {
     408: "Request Timeout",
@@ -80,8 +78,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(431)
 
     def _feed(self, data: bytes) -> None:
-        """Feeds the parser; a request to upgrade, as to HTTP/2, is parsed again without the
-        upgrade, as HTTP allows."""
+        """Parses data; an upgrade request is parsed again without the upgrade, as HTTP allows."""
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -146,8 +143,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(408)
 
     def _refuse(self, status: int) -> None:
-        """Sends an error response, unless another response is under way, and closes the
-        connection."""
+        """Sends an error, unless another response is under way, and closes the connection."""
         self._disarm()
         if self.cycle is None or self.cycle.response_complete:
             head = f"HTTP/1.1 {status} {_REASONS[status]}"

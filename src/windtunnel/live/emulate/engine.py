@@ -84,8 +84,7 @@ class EmulatedReplica:
         self.wake_s = math.inf
 
     def settle(self) -> None:
-        """Sets the next wake-up: when the server needs it, or when a step of its run ends before
-        that."""
+        """Sets the next wake-up: when the server needs it, or a step of its run ends before."""
         server = self.server
         self.wake_s = server.wake_s
         if self.streams and self.passed + 1 < server.steps_in_run:
@@ -132,8 +131,7 @@ class Engine:
         return self.servers[0].refusal(request)
 
     def ask(self, request: Request, *, streams: bool, now_s: float) -> EmulatedAnswer:
-        """Sends a request to a server. Without `streams`, only the end of the answer is
-        reported."""
+        """Sends a request to a server. Without `streams`, only the answer's end is reported."""
         # A request that arrives as a step ends is seen by the next step: arrivals go first.
         self._pass_until(now_s)
         self.now_s = now_s
@@ -227,8 +225,7 @@ class Engine:
         replica.settle()
 
     def _wake(self, replica: EmulatedReplica) -> None:
-        """Wakes a server when a run of steps has ended, or when KV from a slower tier arrives
-        during a run."""
+        """Wakes a server at the end of a run, or when KV from a slower tier arrives during one."""
         server = replica.server
         at_s = server.wake_s
         steps, was_idle = server.steps, server.steps_in_run == 0

@@ -92,8 +92,7 @@ class FaultDraw:
 
 
 class RequestRateLimit:
-    """A token bucket for requests; its size is the number as written, such as the `400` of
-    `400/s`."""
+    """A token bucket for requests; its size is the number as written, such as `400` in `400/s`."""
 
     def __init__(self, rate_per_s: float, burst: float) -> None:
         self.rate_per_s = rate_per_s
@@ -102,8 +101,7 @@ class RequestRateLimit:
         self._then_s = -math.inf
 
     def take(self, now_s: float) -> float:
-        """Takes one request from the bucket; if it is empty, takes nothing and returns the seconds
-        to wait."""
+        """Takes one request from the bucket; if empty, takes none and returns seconds to wait."""
         if self._then_s > -math.inf:
             passed_s = max(0.0, now_s - self._then_s)
             self._left = min(self.burst, self._left + passed_s * self.rate_per_s)
@@ -114,8 +112,7 @@ class RequestRateLimit:
         return 0.0
 
     def headers(self, wait_s: float) -> list[tuple[bytes, bytes]]:
-        """Rate-limit headers as OpenAI sends them: the limit, the rest, and the time until it is
-        full again."""
+        """Rate-limit headers as OpenAI sends them: the limit, the rest, and the time to refill."""
         reset_s = (self.burst - self._left) / self.rate_per_s
         said = [
             (b"x-ratelimit-limit-requests", str(round(self.burst))),

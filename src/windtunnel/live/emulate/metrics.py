@@ -267,8 +267,7 @@ class Metrics:
 
 
 def _rebucketed(gaps: Histogram, speedup: float) -> Buckets:
-    """Token gaps in vLLM's buckets; our buckets are one percent wide and count by their
-    midpoint."""
+    """Token gaps in vLLM's buckets; ours are one percent wide and count by their midpoint."""
     buckets = Buckets(TOKEN_S)
     if gaps.zeros:
         buckets.add(0.0, gaps.zeros)

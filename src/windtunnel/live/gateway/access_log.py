@@ -1,5 +1,4 @@
-"""The access log of a gateway: a line of JSON for each request, without prompts, keys or client
-addresses."""
+"""The access log of a gateway: one JSON line per request, without prompts, keys or addresses."""
 
 import contextlib
 from pathlib import Path

@@ -9,8 +9,7 @@ UNKNOWN_CACHE_TOKENS: Final = 500_000
 
 
 class PrefixCaches:
-    """The cached prefixes of servers: as they report them, or else as inferred from what was sent
-    to them.
+    """The cached prefixes of servers: as they report them, or else as inferred from requests.
 
     A server that reports nothing is assumed to keep as many tokens as its KV cache holds, and to
     evict the least recently used prefix.
@@ -45,8 +44,8 @@ class PrefixCaches:
         self._held[server] = 0
 
     def lost(self, server: int) -> None:
-        """Clears the cache of an unreachable server, unless it reports cache events and will itself
-        report being empty."""
+        """Clears an unreachable server's cache, unless the server itself reports when it is
+        empty."""
         if not self._tells[server]:
             self.forget(server)
 

@@ -105,8 +105,7 @@ class LiveRequest:
 
 
 class ModelPlane:
-    """The control plane of one base model: admission, and routing among the servers that serve
-    it."""
+    """The control plane of one base model: admission, and routing among its servers."""
 
     def __init__(
         self, name: str, policies: Policies, pools: list[str], adapters: list[str]
@@ -221,8 +220,7 @@ class GatewayCore:
         self._take_load(server, waiting, running, kv_used, now_s)
 
     def unobserved(self, server: int, now_s: float) -> None:
-        """Estimates a server's load that cannot be read: it runs what it was sent, up to its
-        slots."""
+        """Estimates the load of an unreadable server: it runs what it was sent, up to its slots."""
         self._fact(now_s, UNOBSERVED, f"server/{server}")
         one = self.servers[server]
         running = min(one.in_flight, one.availability.slots)
@@ -287,8 +285,7 @@ class GatewayCore:
         return [found[name] for name in sorted(found)]
 
     def least_busy(self, among: Sequence[int] | None, now_s: float) -> int | None:
-        """The available server with the fewest requests in flight, for requests that any server can
-        answer."""
+        """The available server with the fewest requests, for a request that any can answer."""
         able = [
             (self.servers[number].in_flight, number)
             for number in (range(len(self.servers)) if among is None else among)
@@ -307,7 +304,7 @@ class GatewayCore:
         return plane.driver.gateway.allowances(tenant, plane.signals, now_s)
 
     def arrive(self, arrival: RequestArrival, now_s: float) -> None:
-        """Admits a new request, whose model must be known (`knows`)."""
+        """Takes a new request to admission; its model must be known (`knows`)."""
         if self._record is not None:
             data = arrival_data(arrival)
             self._record(now_s, ARRIVED, f"request/{arrival.id}", "", data)
@@ -339,8 +336,7 @@ class GatewayCore:
         self._obey(plane, now_s)
 
     def answered(self, request: int, now_s: float, *, good: bool) -> None:
-        """Records that the server has begun to answer: the request is not retried elsewhere after
-        this.
+        """Records that the server has begun to answer: from now on the request is not retried.
 
         `good`: the response is not a server fault.
         """
@@ -576,8 +572,7 @@ class GatewayCore:
             self._act(STOP, number, int(one.record.server), reason, decision.seen, decision.limit)
 
     def _place(self, one: LiveRequest, now_s: float) -> None:
-        """Sends an admitted request to a server, if possible to one that it was not sent to
-        before."""
+        """Sends an admitted request to a server, if possible to one not tried before."""
         plane, record = one.plane, one.record
         choice: Routed | NoServer
         if not one.tried and one.holder < 0 and not one.among and record.adapter < 0:
@@ -630,8 +625,7 @@ class GatewayCore:
         return choice
 
     def _split(self, one: LiveRequest, now_s: float) -> int:
-        """The server that computes the prompt for the chosen server; -1 if that server does it
-        itself."""
+        """The server that computes the prompt for the chosen server; -1 if it does so itself."""
         plane, record = one.plane, one.record
         if not plane.prefillers:
             return -1

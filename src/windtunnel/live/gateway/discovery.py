@@ -1,5 +1,4 @@
-"""Discovery of servers from watched sources: a file, DNS names, the pods of a Service or
-InferencePool."""
+"""Watched sources of servers: a file, DNS names, the pods of a Service or an InferencePool."""
 
 import asyncio
 import functools

@@ -25,8 +25,7 @@ FAMILIES: Final = ("IPv4", "IPv6")
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """Conditions of an endpoint; the API's defaults apply: ready unless false, terminating only if
-    true."""
+    """Conditions of an endpoint; by default it is ready and not terminating, as in the API."""
 
     ready: bool | None = None
     terminating: bool | None = None

@@ -59,8 +59,7 @@ class GatewayAction:
 
 
 class RequestArrival:
-    """What is known of a request at its arrival. Tenants and classes are indices into the lists of
-    `Policies`.
+    """A request as known at its arrival. `tenant` and `slo` are indices into `Policies`.
 
     `holder`: the server that has the state that the request refers to, preferred to any other;
     `among`: the only servers that may take it, or empty for all.

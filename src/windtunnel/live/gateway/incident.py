@@ -101,8 +101,7 @@ def trace_of(head: LogLine) -> Path:
 
 
 def cut_log(log: Path, stretch: LogStretch, out: Path) -> CutLog:
-    """Writes the part of a log that an audit of the interval needs; raises InputError if no request
-    arrived in it."""
+    """Writes what an audit of the interval needs; raises InputError if no request arrived in it."""
     head = log_head(log)
     kept = {"settings": policies_only(head.data["settings"]), "seed": head.data["seed"]}
     if "objectives" in head.data:
@@ -170,8 +169,7 @@ def _follow(line: LogLine, requests: dict[str, float], from_s: float) -> None:
 
 
 def policies_only(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a gateway's configuration that decisions follow; client keys are replaced, in
-    order, by their tenants."""
+    """The settings that decisions follow; clients keep their order, tenant and classes, no keys."""
     kept = {name: settings[name] for name in ("slo", "serving") if name in settings}
     live = settings.get("live") or {}
     chosen = {name: live[name] for name in KEPT_LIVE if name in live}

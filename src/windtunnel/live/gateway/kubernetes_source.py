@@ -93,8 +93,7 @@ class KubernetesSource:
         self._heard(reflectors, kinds)
 
     def take(self, found: FoundServers) -> None:
-        """Takes over a complete list. An empty list is accepted: requests then wait for a
-        server."""
+        """Takes over a complete list. An empty one is accepted: requests then wait for a server."""
         self.say(found.faults)
         if found.urls != self._urls:
             if not found.urls:

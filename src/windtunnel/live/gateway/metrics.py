@@ -95,8 +95,7 @@ class GatewayMetrics:
         self.lost: Final[dict[str, int]] = {}
         """Lines that could not be written, by file."""
         self.stranded = 0
-        """Prompts whose KV no server fetched: it stays on the prefill server until the lease
-        ends."""
+        """Prompts whose KV was never fetched: it stays on the prefill server for its lease."""
         self.connections = 0
         self.overflowed_tenants = 0
         """Requests whose tenant has no number of its own."""

@@ -317,8 +317,7 @@ class GatewayProgram:
                 self.proxy.bug(error)
 
     async def _drain(self, server: asyncio.Server) -> None:
-        """Drains: no new connections, queued requests are refused, and responses get time to
-        finish."""
+        """Drains: accepts no connections, refuses queued requests, lets responses finish."""
         proxy = self.proxy
         proxy.stopping = True
         server.close()

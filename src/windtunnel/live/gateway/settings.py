@@ -309,8 +309,7 @@ class TraceFileSettings(Section):
 
 
 class PickerSettings(Section):
-    """The Endpoint Picker of a Gateway API implementation: Envoy forwards requests, this decides
-    where."""
+    """The Endpoint Picker of a Gateway API implementation: it decides, Envoy forwards requests."""
 
     listen: Address = Field(
         default=f"127.0.0.1:{DEFAULT_PICKER_PORT}", description="Address for Envoy's gRPC."
@@ -328,8 +327,7 @@ class PickerSettings(Section):
 
 
 class KvEventSettings(Section):
-    """KV-cache events of servers (vLLM's `--kv-events-config`), which give the exact cache
-    content."""
+    """KV-cache events of servers (vLLM's `--kv-events-config`): the exact content of caches."""
 
     port: Annotated[int, Whole(1, 65535)] = Field(
         default=5557, description="Port of the events (`endpoint`)."

@@ -1,14 +1,14 @@
 """Objects as the API server last showed them, by namespace and name, with change handlers.
 
 A handler is called as `handler(before, after)`: `before` is None for a new object, `after` is None
-for a deleted one. An object that was deleted and created again under its name causes two calls,
-never one change. The same version again causes no call. Handlers run at once and must not fail;
-most of them only mark something to be checked.
+for a deleted one. An object that was deleted and created again under its name is reported by two
+calls, never as a change. The same version again causes no call. Handlers run at once and must not
+fail; most of them only mark something to be checked.
 
 `written(object)` puts the response to our own write into the cache, so that the next decision sees
-it. What a watch or a list shows later never goes back behind it. This compares resourceVersions as
-numbers, which Kubernetes guarantees within a kind; if versions are not numbers, `written` does
-nothing.
+it. Later results of a watch or list never revert it to an older state. This compares
+resourceVersions as numbers, which Kubernetes guarantees within a kind; if versions are not numbers,
+`written` does nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -34,8 +34,7 @@ class ObjectCache(Generic[Held]):
         self._written: dict[Key, int] = {}
         """Versions of our own writes since the last list began that a watch has not shown."""
         self.version = ""
-        """The version up to which the API server has shown everything; empty before the first
-        list."""
+        """The version up to which the API server has shown everything; empty before a list."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -63,8 +62,7 @@ class ObjectCache(Generic[Held]):
         self._written.clear()
 
     def replace(self, objects: Iterable[Held], version: str) -> None:
-        """Takes over a complete list. Objects missing from it are gone, unless written since it
-        began."""
+        """Takes over a complete list. Other objects are gone, unless written since it began."""
         listed = {one.metadata.key: one for one in objects}
         kept = {key for key, written in self._written.items() if written > _number(version)}
         self.version = version

@@ -52,12 +52,12 @@ T = TypeVar("T")
 Body = Mapping[str, Any]
 
 LARGEST_ANSWER: Final = 256 << 20
-"""Of one page of a list: 500 objects of half a MiB each."""
+"""For one page of a list: 500 objects of half a MiB each."""
 LARGEST_ERROR: Final = 1 << 20
 """Bytes that are read from an error response."""
 PAGE: Final = 5000
-"""The API server has the first page in its cache; it reads and decodes all further pages from etcd,
-which costs six times as much for objects of custom kinds."""
+"""The API server has the first page in its cache; it reads and decodes all further pages, which
+costs it six times as much for objects of custom kinds."""
 SMALL_PAGE: Final = 500
 """The page size to use if a page of `PAGE` objects is too large."""
 REQUEST_S: Final = 30.0
@@ -71,8 +71,7 @@ MOST_PAUSE_S: Final = 60.0
 LONGEST_EVENT: Final = 8 << 20
 MOST_BROKEN: Final = 32
 COLLECT_S: Final = 10.0
-"""After this many broken connections, and this long, the garbage collector runs to free what they
-left."""
+"""After this many broken connections, and this long, their remains are garbage-collected."""
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -234,8 +233,8 @@ class Client:
         return _decoded(await self._read(path, urgent=urgent), kind)
 
     async def find(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T | None:
-        """Returns one object or None, using the permission to list: a program that may watch a kind
-        need not have `get`."""
+        """Returns one object or None, by the right to list, which a program that may only watch
+        has."""
         found = await self.list_all(
             resource, ObjectSelection(namespace, fields=f"metadata.name={name}")
         )
@@ -306,8 +305,7 @@ class Client:
     async def watch(
         self, resource: Resource, version: str, timeout_s: int, selection: ObjectSelection = ALL
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """Events since a version, for this long; raises `Gone` if the history does not reach back
-        that far."""
+        """Events since a version, for this long; raises `Gone` if the history is shorter."""
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
         query |= {"timeoutSeconds": str(timeout_s), **selection.query()}
         collection = resource.collection(selection.namespace)
@@ -330,8 +328,7 @@ class Client:
         dry_run: bool = False,
         urgent: bool = False,
     ) -> T:
-        """Creates an object in its metadata's namespace; raises `AlreadyExists` if the name is
-        taken."""
+        """Creates an object in its metadata's namespace; raises `AlreadyExists` if it exists."""
         full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         path = resource.collection(str(body["metadata"].get("namespace", "")))
         path += "?dryRun=All" if dry_run else ""
@@ -346,8 +343,7 @@ class Client:
         subresource: str = "",
         urgent: bool = False,
     ) -> T:
-        """Replaces a whole object; raises `Conflict` if its `metadata.resourceVersion` is given and
-        stale."""
+        """Replaces an object; raises `Conflict` if its `metadata.resourceVersion` is stale."""
         full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         meta = body["metadata"]
         path = resource.path(str(meta.get("namespace", "")), str(meta["name"]), subresource)
@@ -364,8 +360,7 @@ class Client:
         subresource: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Server-side apply: these fields become ours (`manager`); fields we leave out no longer
-        are.
+        """Server-side apply: these fields become ours (`manager`); those left out no longer are.
 
         Without `force`, a field that another manager owns with a different value raises `Conflict`,
         whose `causes` name the field and the manager.
@@ -390,8 +385,7 @@ class Client:
         subresource: str = "",
         content: str = MERGE_PATCH,
     ) -> T:
-        """Applies a merge patch, or another `content`; a uid or resourceVersion in it is a
-        precondition."""
+        """Applies a merge patch, or another `content`; a uid or version in it is a precondition."""
         path = resource.path(namespace, name, subresource)
         return _decoded(await self._write("PATCH", path, change, content=content), kind)
 
@@ -405,8 +399,7 @@ class Client:
         version: str = "",
         grace_s: int | None = None,
     ) -> None:
-        """Deletes an object; raises `Conflict` if a given uid or version differs, `NotFound` if it
-        is gone."""
+        """Deletes an object; raises `Conflict` for another uid or version, `NotFound` if gone."""
         guards = {"uid": uid} if uid else {}
         guards |= {"resourceVersion": version} if version else {}
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
@@ -415,8 +408,7 @@ class Client:
         await self._write("DELETE", resource.path(namespace, name), options)
 
     async def bind(self, pod: Meta, node: str) -> None:
-        """Binds the pod of this uid to a node; raises `Conflict` if it is bound already or has
-        another uid."""
+        """Binds the pod of this uid to a node; raises `Conflict` if bound already or replaced."""
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -426,8 +418,7 @@ class Client:
         await self._write("POST", PODS.path(pod.namespace, pod.name, "binding"), body)
 
     async def evict(self, pod: Meta, *, grace_s: int | None = None, dry_run: bool = False) -> None:
-        """Deletes the pod of this uid if disruption budgets allow it; otherwise raises
-        `TooManyRequests` at once."""
+        """Deletes the pod of this uid if disruption budgets allow it, else `TooManyRequests`."""
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         body = {
@@ -445,8 +436,7 @@ class Client:
     async def request(
         self, method: str, path: str, body: Any = None, kind: type[Any] = object
     ) -> Any:
-        """Sends any other request, by its path: `/version`, or a subresource without a method
-        here."""
+        """Sends any other request, by path: `/version`, or a subresource without a method here."""
         if method == "GET":
             return _decoded(await self._read(path), kind)
         return _decoded(await self._write(method, path, body), kind)
@@ -489,8 +479,7 @@ class Client:
         urgent: bool,
         repeat_shed: bool = True,
     ) -> bytes:
-        """The body of a successful response. Shed requests are repeated, and once after an expired
-        token."""
+        """The body of a successful response. Repeats if shed and, once, if the token expired."""
         backoff = Backoff(self._wire.stream)
         shed = 0
         renewed = False
@@ -560,8 +549,7 @@ class Client:
         total_s: float | None,
         silent_s: float | None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Sends one request and yields the head of its response; a failure within the block raises
-        `NoAnswer`.
+        """Sends a request and yields the head of its response; raises `NoAnswer` on a failure.
 
         Without `total_s` the response may last, but its head must arrive within `REQUEST_S`.
         """

@@ -309,8 +309,7 @@ def _tls(authority: bytes) -> ssl.SSLContext:
 
 
 def load_chain(tls: ssl.SSLContext, certificate: bytes, key: bytes, where: str) -> None:
-    """Loads a certificate and its key by way of a private temporary folder, since Python reads them
-    from files only."""
+    """Loads a certificate and key through a private folder, since Python only reads files."""
     with tempfile.TemporaryDirectory() as folder:
         both = Path(folder) / "client.pem"
         both.touch(mode=0o600)

@@ -39,8 +39,7 @@ class Timing(NamedTuple):
     """
 
     lease_s: float = 15.0
-    """How long a lease must be unchanged before another process takes it; whole seconds in the
-    Lease."""
+    """How long a lease must be unchanged before another takes it; whole seconds in the Lease."""
     renew_deadline_s: float = 12.0
     """How long a leader continues after sending its last successful renewal."""
     retry_s: float = 2.0
@@ -83,8 +82,7 @@ class Write(NamedTuple):
 
 
 class Election:
-    """Decides a candidate's next step, in monotonic seconds; dates in the Lease are for people
-    only."""
+    """Decides a candidate's next step, in monotonic seconds; dates in the Lease are informative."""
 
     def __init__(self, identity: str, timing: Timing, stream: Stream) -> None:
         timing.check()
@@ -139,8 +137,7 @@ class Election:
             self._renewed_s = None  # another process took it, or we released it
 
     def renewal(self, now_s: float, unix_s: float) -> Write | None:
-        """The write with which a leader renews without a read, in half the time; None if it must
-        read."""
+        """The write that renews without a read, in half the time; None if a read is needed."""
         decided = self.decide(now_s, unix_s) if self._sure and self.leads(now_s) else None
         return decided if isinstance(decided, Write) else None
 
@@ -191,8 +188,7 @@ class Election:
         self._sure = False
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds from a write or a failure to the next step. A leader renews by when it last
-        sent."""
+        """Seconds from a write or failure to the next step; a renewal counts from its sending."""
         if self._renewed_s is None or not self.leads(now_s):
             return self._retry_s()
         if self._sure:
@@ -203,7 +199,7 @@ class Election:
         return self.timing.retry_s * self._stream.between(1.0, 1.2)
 
     def release(self, unix_s: float) -> Write | None:
-        """Gives up the term, once all its writes have ended; None if there is no term."""
+        """Ends the term, once all its writes have ended; returns the write, None without a term."""
         seen, renewed_s, self._renewed_s = self._seen, self._renewed_s, None
         if seen is None or renewed_s is None:
             return None
@@ -262,8 +258,7 @@ class LeaderElector:
     async def lead(
         self, work: Callable[[], Coroutine[Any, Any, None]], log: logging.Logger
     ) -> None:
-        """Runs `work` in each term while leading, until cancelled or the work fails. `run` runs
-        beside it."""
+        """Runs `work` in each term, until cancelled or the work fails. `run` runs beside it."""
         while True:
             await self.led.wait()
             log.info("%s: leading, term %d", self._name, self.epoch)

@@ -39,8 +39,7 @@ class Backoff:
 
 
 class RequestPacer:
-    """A token bucket of `per_s` requests a second and bursts of `burst`, with a pause for all
-    requests."""
+    """A token bucket of `per_s` requests a second and bursts of `burst`, with a pause for all."""
 
     def __init__(self, per_s: float, burst: int) -> None:
         assert per_s > 0

@@ -43,8 +43,7 @@ FUTURE_TRIES: Final = 3
 FUTURE_WAIT_S: Final = 1.0
 SILENT_WATCHES: Final = 2
 AWAY_S: Final = 5.0
-"""The longest wait between attempts while there is no response: how stale the cache may stay after
-the server's return."""
+"""Longest wait between attempts without a response: the cache may be stale as long afterwards."""
 
 Held = TypeVar("Held", bound=Object)
 

@@ -80,8 +80,7 @@ class SendOptions(NamedTuple):
     longest_s: float = 600.0
     """In the scenario's time, for requests without their own time limit."""
     pins_length: bool = True
-    """Whether the server is asked to ignore end-of-sequence, so that answers have their full
-    length."""
+    """Whether the server is asked to ignore end-of-sequence, so that lengths are as planned."""
     names_class: bool = False
     """Whether requests name their class of service to a gateway, by `x-slo-class`."""
     models: Sequence[str] = ()
@@ -173,8 +172,7 @@ class Observer:
             self._woken_s = until_s  # even if the clock is slightly behind
 
     def _settle(self) -> None:
-        """Records ended requests and reports them to the traffic, so that conversations and users
-        continue."""
+        """Records ended requests and reports them, so that conversations and users continue."""
         while self._ended:
             request, measured, text = self._ended.popleft()
             self.in_flight -= 1

@@ -25,8 +25,7 @@ _WORDS = [
 
 
 class PromptWriter:
-    """Writes the prompts of requests. `salt` prevents a server from recognizing prompts of an
-    earlier run."""
+    """Writes prompts. `salt` prevents a server from recognizing prompts of an earlier run."""
 
     def __init__(self, api: str, salt: str) -> None:
         assert api in APIS

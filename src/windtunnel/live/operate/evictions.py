@@ -52,8 +52,7 @@ class _Budget:
             raw.spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
             or int(raw.status.get("desiredHealthy") or 0) > 0
         )
-        """Whether pods that are not ready do not count; a dry run tests whether they may be
-        evicted."""
+        """Whether unready pods do not count; a dry run tests whether they may be evicted."""
         self.left = int(raw.status.get("disruptionsAllowed") or 0)
 
     def counts(self, pod: Received) -> bool:
@@ -182,8 +181,7 @@ class Evictions:
     async def carry_out(
         self, client: Client, evictions: Iterable[Delete], for_whom: Mapping[str, str]
     ) -> int:
-        """Evicts pods, stopping a gang's evictions at the first refusal; returns the number
-        refused. Refused pods stay."""
+        """Evicts pods, for each gang up to the first refusal; returns the number refused."""
         by_gang: dict[str, list[Delete]] = {}
         for one in evictions:
             by_gang.setdefault(for_whom.get(one.name, ""), []).append(one)

@@ -60,8 +60,7 @@ LATE: Final = ("Secret", "RoleBinding")
 """Kinds that are created after the others of the same pass."""
 FEW: Final = 5
 MOST_AT_ONCE: Final = 32
-"""Limit of sets with more than a few calls at once: a lost pod need not wait until a thousand sets
-are up."""
+"""Sets with more than a few calls at once: a lost pod must not wait for a thousand new sets."""
 LONGEST_NOTE: Final = 900
 MOST_SAID: Final = 10_000
 
@@ -252,8 +251,7 @@ class GangOperator:
         heappush(self._retries, (due_s, next(self._numbers), command))
 
     async def _carry_out(self, calls: list[ApiCall]) -> None:
-        """Makes the calls of a batch at once, one batch after another, in the order of the
-        commands."""
+        """Makes the calls of a batch at once, batch after batch, in the order of the commands."""
         assert self._writer is not None
         versions: Versions = {}
         delays: dict[str, float] = {}
@@ -285,8 +283,7 @@ class GangOperator:
         return True
 
     def _follow(self, call: ApiCall, answer: CallAnswer, delays: dict[str, float]) -> None:
-        """Processes the answer to a call. `delays`, by pace: failed calls of a set in one pass
-        count as one failure."""
+        """Processes an answer. `delays`, by pace: a set's failures in one pass count as one."""
         owner = self._set_of(call)
         if answer.outcome is CallOutcome.DONE:
             self._is_away = False
@@ -374,8 +371,7 @@ class GangOperator:
                 yield SetCondition(owner, Condition(ACCEPTED, "", "", "", now_s))
 
     async def _tell_invalid(self) -> None:
-        """Writes a condition with the fault to each set that was not validated on admission and is
-        invalid."""
+        """Writes the fault as a condition to each invalid set; admission had not validated it."""
         self._tell_again_s = INFINITY
         for name, found in list(self._mirror.invalid.items()):
             said = (found.received.metadata.uid, found.says)

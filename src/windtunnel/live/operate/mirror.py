@@ -238,8 +238,7 @@ class Mirror:
             self.woken.set()
 
     def _is_groves(self, kind: str, name: str, after: Received) -> bool:
-        """Records an object left behind by Grove's operator; returns whether it is a set still to
-        be taken over."""
+        """Records an object left behind by Grove; whether it is a set still to be taken over."""
         if not is_groves(kind, after):
             self.groves.pop((kind, name), None)
             return False

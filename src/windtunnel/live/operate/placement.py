@@ -113,8 +113,7 @@ class Placement:
         return None if raw is None else raw.metadata
 
     async def _bind_twice(self, client: Client, binding: Binding) -> bool:
-        """Binds a pod, with one retry: a refusal may be temporary, and other pods of the gang are
-        already bound.
+        """Binds a pod, with one retry: a refusal may be temporary, and others are already bound.
 
         A call that takes too long is abandoned, since other gangs wait. If it succeeds after all,
         the cache shows it.
@@ -125,8 +124,7 @@ class Placement:
         return False
 
     async def _bind(self, client: Client, binding: Binding) -> bool:
-        """Binds by uid, so that another pod of the same name is not bound. If the response is lost,
-        the pod is read."""
+        """Binds by uid, so not another pod of the name; if the response is lost, reads the pod."""
         meta = self._meta(binding.pod)
         if meta is None:
             return False
@@ -146,8 +144,7 @@ class Placement:
         return True
 
     async def _check_evictions(self, client: Client, planned: Planned) -> None:
-        """Drops evictions for a gang unless all of them are allowed: a part of them would help no
-        gang."""
+        """Drops a gang's evictions unless all are allowed: a part of them would help no gang."""
         for one in await self._evictions.check(client, planned.done.evictions):
             now_s = self._now_s()
             self.refused += 1
@@ -156,8 +153,7 @@ class Placement:
             self._retry_s = now_s  # others may take its room, or make way for it
 
     async def _tell_pods(self, client: Client, command: PatchGangPlacement) -> None:
-        """Sets a condition on every waiting pod with the reason, as `kubectl describe pod` shows
-        it."""
+        """Sets a condition with the reason on each waiting pod, for `kubectl describe pod`."""
         gang = self._mirror.view.gangs.get(command.name)
         names = [] if gang is None else [pod for one in gang.groups for pod in one.pods]
         pods = [self._mirror.view.pods.get(name) for name in names]

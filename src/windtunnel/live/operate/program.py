@@ -51,7 +51,7 @@ FLUSH_S: Final = 1.0
 AWAY_S: Final = 2.0
 PATIENCE_S: Final = 5.0
 REPEAT_S: Final = 60.0
-"""When to log that caches are not filled, first and then again."""
+"""Delays before it is logged, first and again, that caches are not filled."""
 LARGEST_LOG: Final = 256 << 20
 """Size limit of the event log in bytes; the previous file is kept, too."""
 RECEIVED: Final = "object.received"
@@ -91,8 +91,7 @@ class OperatorOptions(NamedTuple):
 
 
 class LiveClock:
-    """Seconds since 1970, by a clock that cannot be set: read once, then counted on
-    monotonically."""
+    """Seconds since 1970 by a clock that cannot be set: read once, then advanced monotonically."""
 
     def __init__(self) -> None:
         self._began_s: Final = unix_s() - monotonic_s()
@@ -330,8 +329,7 @@ class OperatorProgram:
     # Readiness, logs and metrics.
 
     def why_not_ready(self) -> str:
-        """Why the process is not ready; empty if it is. Standbys are ready too: their caches are
-        filled."""
+        """Why the process is not ready; empty if it is. Standbys with full caches are ready too."""
         if self.stopping:
             return "stopping"
         if self.mirror is None:
@@ -352,8 +350,7 @@ class OperatorProgram:
                 self._log_waiting()
 
     def _flush_log(self) -> None:
-        """Flushes the log; a full log is replaced by one that begins with the complete current
-        state."""
+        """Flushes the log; a full log is replaced by one that begins with the current state."""
         log, core = self._log_file, None if self.scaling is None else self.scaling.core
         if log is None:
             return

@@ -96,8 +96,7 @@ def _decoded(part: bytes) -> Any:
 
 
 def _share_parts(pod: Received) -> None:
-    """Shares equal parts of pod specs in memory: the pods of a clique have most of their spec in
-    common."""
+    """Shares equal parts of specs: the pods of a clique have most of their spec in common."""
     for key, part in pod.spec.items():
         if isinstance(part, dict | list):
             pod.spec[key] = _decoded(msgspec.json.encode(part))

@@ -25,8 +25,7 @@ def _field(key: Any, value: Any) -> Any:
 
 
 def _variable(one: Any) -> Any:
-    """Redacts a variable's value; references to Secrets and fields stay, since they only contain
-    names."""
+    """Redacts a variable's value; references to Secrets and fields stay: they are only names."""
     if isinstance(one, dict) and "value" in one:
         return {**one, "value": HIDDEN}
     return redacted(one)

@@ -1,5 +1,4 @@
-"""Refusals by the API server: each is reported once, and is a condition of its set while it
-lasts."""
+"""Refusals by the API server: each is reported once, and a condition of its set while it lasts."""
 
 from __future__ import annotations
 

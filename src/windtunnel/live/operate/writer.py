@@ -96,8 +96,7 @@ class Writer:
         return answer
 
     async def _read_again(self, call: ApiCall) -> None:
-        """Reads an object whose version was refused twice: the watch may hang on a dead
-        connection."""
+        """Reads an object whose version was refused twice: the watch may hang."""
         key = (call.kind, call.name)
         if self._conflicts.get(key) != call.version:
             if len(self._conflicts) >= MOST_CONFLICTS:

@@ -204,8 +204,7 @@ class KubernetesControlPlane:
         return [one for one in map(json.loads, lines) if one["user"]["username"] == user]
 
     def kubeconfig_of(self, user: str, group: str, url: str = "") -> Path:
-        """A kubeconfig with a client certificate for this user; `url` is that of a proxy in
-        between."""
+        """A kubeconfig with a client certificate for this user; `url` is that of a proxy."""
         certificate, key = self.certificates.issue(user, group)
         server = {"server": url or self.url, "certificate-authority": str(self.certificates.ca)}
         client = {"client-certificate": str(certificate), "client-key": str(key)}
@@ -275,8 +274,7 @@ class KubernetesControlPlane:
         self.await_ready(role)
 
     def launch(self, role: str) -> None:
-        """Starts a role without waiting. Only in the main thread: the role ends with the thread
-        that launched it."""
+        """Starts a role; only in the main thread, as it ends with the thread that launched it."""
         with (self.folder / f"{role}.log").open("ab") as written:
             self._running[role] = subprocess.Popen(  # noqa: S603 - the binary that was named
                 [*bound_to_us(self._binary), role, *self._arguments(role)],
@@ -318,8 +316,7 @@ class KubernetesControlPlane:
             return content
 
     def check(self) -> None:
-        """Raises an error unless everything started still runs: a role may fail, or a test may have
-        killed it."""
+        """Raises if something started no longer runs: it may have failed, or a test killed it."""
         for role, process in self._running.items():
             if process.poll() is not None:
                 end = (self.folder / f"{role}.log").read_text(errors="replace")[-3000:]
@@ -338,8 +335,7 @@ class KubernetesControlPlane:
 
     @contextlib.contextmanager
     def stopped(self, role: str) -> Iterator[None]:
-        """Sends SIGSTOP, and SIGCONT at the end: meanwhile connections stay open and nothing
-        answers."""
+        """Sends SIGSTOP, and SIGCONT at the end: connections stay open and nothing answers."""
         process = self._running[role]
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # its threads stop one after another

@@ -1,5 +1,4 @@
-"""Nodes and kubelets simulated through the API alone: pods are bound, start, become ready and
-end."""
+"""Nodes and kubelets simulated through the API: pods are bound, start, become ready and end."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ class _Life:
 
 
 class Kubelets:
-    """All kubelets of a namespace; with `slots`, also a scheduler that binds one pod to each
-    slot."""
+    """All kubelets of a namespace; with `slots`, also a scheduler that binds a pod to each slot."""
 
     def __init__(
         self,
@@ -183,8 +181,7 @@ class Kubelets:
         return False
 
     def _life(self, pod: Unstructured) -> _Life:
-        """The state of a pod since it was first seen on its node; an image is pulled once per
-        node."""
+        """A pod's state since it was seen on its node; an image is pulled once per node."""
         life = self._lives.get(pod.metadata.uid)
         if life is None:
             images = " ".join(sorted(str(one.get("image")) for one in pod.spec["containers"]))
@@ -195,8 +192,7 @@ class Kubelets:
         return life
 
     def _is_up(self, pod: Unstructured) -> bool:
-        """Advances a pod through the stages that are due; returns whether its containers are
-        ready."""
+        """Advances a pod through stages that are due; returns whether its containers are ready."""
         life = self._life(pod)
         if life.stage == PULLING:
             if not self._is_due(life.due_s) or not self._may_start(pod):
@@ -211,8 +207,7 @@ class Kubelets:
         return self._is_due(life.due_s)
 
     def _may_end(self, pod: Unstructured) -> bool:
-        """Whether a terminating pod may end: at once if it waited for its server, else when its
-        containers have stopped."""
+        """Whether a terminating pod may end: its server is gone, or its containers have stopped."""
         life = self._life(pod)
         if self.holds(pod.metadata):
             life.held = True

@@ -191,8 +191,7 @@ class EmulatedServers:
             self._serve(unit, server)
 
     def _label(self, unit: PodUnit) -> str:
-        """The server's label, the same as in a simulation, where the pods of a clique have other
-        names."""
+        """A label as in a simulation, where the pods of a clique have other names."""
         pool = unit.of.pool
         number = self._asked.get(pool, 0)
         self._asked[pool] = number + 1

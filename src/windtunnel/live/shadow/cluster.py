@@ -164,8 +164,7 @@ def _members(pod: Raw) -> Iterator[_Member]:
 
 
 def _machines(nodes: Any) -> dict[str, StateCount]:
-    """By pool of machines, or empty if a node names none; only nodes with accelerators, if there
-    are any."""
+    """By pool (empty if a node names none); only nodes with accelerators, if there are any."""
     known = list(nodes)
     with_gpus = [one for one in known if _has_accelerators(one)]
     found: dict[str, list[bool]] = {}

@@ -1,5 +1,4 @@
-"""Traffic reconstructed from a Prometheus server: vLLM's counters and histograms, no single
-requests.
+"""Traffic reconstructed from vLLM's counters and histograms in Prometheus, not from requests.
 
 For every half minute, as many requests are generated as have ended in it. Their lengths and times
 are drawn from the histograms of that time and scaled to their means, so that the figures of an
@@ -21,7 +20,7 @@ from windtunnel.workload.traces.record import TraceRequest
 
 STEP_S: Final = 30.0
 RATE_S: Final = 60.0
-"""The range of rates: servers are scraped at least twice in it."""
+"""Window of rates: servers must be scraped at least twice in it."""
 DELAY_S: Final = 15.0
 """The latest scrapes may not be available yet."""
 ASK_S: Final = 10.0
@@ -206,8 +205,7 @@ class PrometheusTraffic:
         self._mean_prompt = max(1, round(math.fsum(drawn[PROMPT]) / count))
 
     def _put_in_flight(self, count: int, now_s: float) -> None:
-        """Generates as many requests in flight as the servers report, with arrivals spread over the
-        mean duration."""
+        """Generates the requests in flight that servers report, spread over the mean duration."""
         self.window.replace_in_flight(
             TraceRequest(
                 arrived_s=now_s - self._mean_e2e_s * (number + 0.5) / count,

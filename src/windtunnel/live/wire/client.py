@@ -161,8 +161,7 @@ def _no_reply(error: aiohttp.ClientError | OSError) -> NoReply:
 async def open_session(
     timeout_s: float | None = None, *, name: str
 ) -> AsyncIterator[aiohttp.ClientSession]:
-    """A connection pool for any number of endpoints, closed at the end; `name` goes into the
-    User-Agent."""
+    """A connection pool for any number of endpoints; `name` goes into the User-Agent."""
     import aiohttp
 
     connect_s = CONNECT_S if timeout_s is None else min(CONNECT_S, timeout_s)

@@ -17,13 +17,11 @@ from windtunnel.live.wire.refusals import (
 
 LOOK_AGAIN_S = 0.5
 REFUSES_ALL = (REDIRECT, QUOTA, "http_401", "http_402", "http_403")
-"""Codes of servers that will refuse every request; with other codes, only the model list may be
-missing."""
+"""Codes of servers that will refuse every request; others may merely not list their models."""
 
 
 async def models_of(endpoint: Endpoint, wait_s: float) -> tuple[str, ...] | None:
-    """The models of a server, None if it does not list them; raises InputError if it is down or
-    refuses."""
+    """A server's models, None if it does not list them; raises InputError if down or refusing."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
     while True:

@@ -89,8 +89,7 @@ def named_key(named: str | None, environment: Mapping[str, str]) -> str:
 def read_keys(
     names: Sequence[str], environment: Mapping[str, str], where: str = "--key-env"
 ) -> Keys:
-    """Reads the keys in these environment variables; raises InputError, located at `where`, if one
-    is unset."""
+    """Reads the keys in these variables; raises InputError, located at `where`, if one is unset."""
     keys = {}
     for name in dict.fromkeys(names):
         key = environment.get(name, "").strip()

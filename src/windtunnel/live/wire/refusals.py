@@ -1,5 +1,5 @@
-"""Servers' refusals: the message in one line without keys, and whether every request will be
-refused."""
+"""Servers' refusals: the message in one line without keys, and whether all requests are
+affected."""
 
 import re
 from collections.abc import Callable, Mapping

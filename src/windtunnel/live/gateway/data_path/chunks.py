@@ -63,8 +63,7 @@ class ChunkDecoder:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def _line_end(self, data: bytes, place: int) -> int:
-        """The position after the line end that follows a chunk's data; below 0 if it is
-        incomplete."""
+        """The position after the line end behind a chunk's data; below 0 if it is incomplete."""
         if place + 2 > len(data):
             return -1
         if data[place] != CR or data[place + 1] != LF:

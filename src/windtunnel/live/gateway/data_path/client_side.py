@@ -345,7 +345,7 @@ class ClientConnection:
             self.proxy.heads.add(self, self._began_s)
 
     def close_when_idle(self) -> None:
-        """Accepts no further request on this connection, because the gateway is stopping."""
+        """Closes the connection: now if it is idle, otherwise after the current response."""
         self._closes = True
         if self.state == IDLE and self.transport is not None:
             self.transport.close()
@@ -387,8 +387,7 @@ class ClientConnection:
             self._linger()
 
     def _linger(self) -> None:
-        """Closes the connection once the client has read the response: closing with unread input
-        would reset it."""
+        """Closes once the client has read the response: unread input would reset the connection."""
         transport = self.transport
         assert transport is not None
         if transport.can_write_eof():

@@ -46,8 +46,7 @@ def server_error(status: int, body: bytes, redact: Callable[[str], str]) -> byte
 
 
 def redacted(body: bytes, redact: Callable[[str], str]) -> bytes:
-    """A body in any encoding without server keys; empty if it was truncated, perhaps within a
-    key."""
+    """A body in any encoding without server keys; empty if truncated, perhaps within a key."""
     if len(body) >= KEPT_BODY:
         return b""
     shown = redact(body.decode("utf-8", "surrogateescape"))

@@ -206,8 +206,7 @@ class Exchange(AnswerReceiver):
     # Decisions.
 
     def prepare(self, api: bytes, body: bytes, usage_asked: bool) -> None:  # noqa: FBT001
-        """`body` goes to servers; `usage_asked`: the gateway requests the usage, but the client did
-        not."""
+        """`body` goes to servers; `usage_asked`: the gateway requests usage, the client did not."""
         self.api = api
         self._body = body
         if self.fields.stream:
@@ -217,8 +216,7 @@ class Exchange(AnswerReceiver):
             self._responses = PIECES_WITH_ID
 
     def send(self, server: int, reason: str, prefill: int) -> None:
-        """Sends the request to the chosen server, through `prefill` first if there is one; `reason`
-        is kept."""
+        """Sends the request to `server`, for `reason`; first to `prefill`, if there is one."""
         self.server = server
         self.reason = reason
         self._prefill = prefill
@@ -430,8 +428,7 @@ class Exchange(AnswerReceiver):
         self._decode(None)
 
     def _decode(self, transfer: msgspec.Raw | None) -> None:
-        """Sends the client's request to the answering server, with the location of its KV if there
-        is one."""
+        """Sends the client's request to the answering server, with the location of its KV."""
         proxy = self._proxy
         self._prefill = -1
         self._collects = False
@@ -452,8 +449,7 @@ class Exchange(AnswerReceiver):
     # How it ends.
 
     def _fail(self, what: str, *, again: bool, faulty: bool = True) -> None:
-        """Reports a failure before the first byte to the client; the core decides about another
-        server."""
+        """Reports a failure before the first byte; the core decides about another server."""
         self.drop_connection()
         proxy = self._proxy
         self._strand()
@@ -463,8 +459,7 @@ class Exchange(AnswerReceiver):
         proxy.pump()
 
     def _pass_whole_on(self) -> None:
-        """Passes on a collected response: an error in OpenAI's format, or a response that contained
-        host names."""
+        """Passes on a collected response: an error in OpenAI's format, or one with host names."""
         body = b"".join(self._kept)
         client, self.client = self.client, None
         own = self.own_headers(self.reason)
@@ -481,8 +476,7 @@ class Exchange(AnswerReceiver):
             client.reply(status, body, own)
 
     def _cut(self, outcome: str, reason: str, message: str, status: int) -> None:
-        """Ends a response: with an error event and a closed connection if it has begun, else with
-        an error."""
+        """Cuts a response: with an error event and a close if it has begun, else with an error."""
         self.drop_connection()
         client, self.client = self.client, None
         begun = not self._head_line and self.first_byte_s >= 0.0 and not self._collects
@@ -513,8 +507,7 @@ class Exchange(AnswerReceiver):
         return usage_of(b"".join(self._kept)) if self._bytes_kept <= KEPT_BODY else None
 
     def _strand(self) -> None:
-        """Counts KV that was computed for a server that never began to answer: no server will fetch
-        it."""
+        """Counts KV computed for a server that never began to answer: no server will fetch it."""
         if self._moved and self.first_byte_s < 0.0:
             self._moved = False
             self._proxy.metrics.stranded += 1

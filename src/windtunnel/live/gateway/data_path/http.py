@@ -79,8 +79,7 @@ NOT_SENT: Final = HOP_BY_HOP | frozenset(
         b"x-real-ip",
     )
 )
-"""Client headers that are not sent to servers: those of the connection, of identity and of
-routing."""
+"""Client headers that are not sent to servers: of the connection, of identity, of routing."""
 
 NOT_RETURNED: Final = HOP_BY_HOP | frozenset(
     (b"server", b"date", b"x-request-id", b"set-cookie", b"endpoint-load-metrics")

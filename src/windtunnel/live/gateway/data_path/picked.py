@@ -125,8 +125,8 @@ class PickedRequest(Exchange):
             self._answer_ended()
 
     def left(self) -> None:
-        """Handles the end of Envoy's stream: before the response began, the client left; after
-        that, the cause is unknown."""
+        """Handles the end of Envoy's stream: the client left or, after the response began, the
+        cause is unknown."""
         if not self.over:
             begun = self.first_byte_s >= 0.0
             reason = "the answer was not passed on whole" if begun else "the client left"

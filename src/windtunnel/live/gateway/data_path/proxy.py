@@ -50,7 +50,7 @@ LINGER_S: Final = 1.0
 """How long a refused client may take to read the error."""
 MOST_SESSIONS: Final = 200_000
 LONGEST_RETRY_S: Final = 120
-"""OpenAI's clients ignore a longer retry-after."""
+"""OpenAI's clients do not retry at all after a longer retry-after."""
 AFTER_STOPPING_S: Final = 5
 RATE_WINDOW_S: Final = 10.0
 LONGEST_ID: Final = 128
@@ -161,8 +161,7 @@ class Proxy:
         self._keys = keys
 
     def made_response(self, exchange: Exchange, data: bytes) -> bool:
-        """Whether the start of a response contains its id; later requests for it go to its
-        server."""
+        """Whether the start of a response has its id; later requests for it go to its server."""
         tenant = self._arrivals[exchange.number].tenant
         return self.responses.made(data, exchange.server, tenant)
 
@@ -170,8 +169,7 @@ class Proxy:
         return self.core.servers[server].name if server >= 0 else "none"
 
     def retry_after_s(self, model: str, wait_s: float = 0.0) -> int:
-        """Seconds until a refused client may retry: `wait_s`, or else the time to work off the
-        queue."""
+        """Seconds until a refused client may retry: `wait_s`, or the time to work off the queue."""
         if self.stopping:
             return AFTER_STOPPING_S
         per_s = self.ended_per_s.get(self.core.base_of(model), 0.0)
@@ -237,7 +235,7 @@ class Proxy:
         client.reply(error.status, error.body, own)
 
     def _look_at_early(self, now_s: float) -> None:
-        """Handles requests that arrived before any server was ready, or refuses them after the time
+        """Retries requests that arrived before any server was ready; refuses those over the
         limit."""
         if not len(self.early):
             return
@@ -248,8 +246,7 @@ class Proxy:
             self._refuse(one.client, one.head_in, NoServerYet())
 
     def refused_early(self, error: ClientError, given: bytes = b"", path: bytes = b"") -> None:
-        """Counts and logs a request that was invalid, or that found no server ready before
-        admission."""
+        """Counts and logs a request that was invalid, or found no server ready before admission."""
         self.metrics.refused_early(error.status)
         if self.access_log is not None:
             self.access_log.add(
@@ -427,8 +424,7 @@ class Proxy:
         self.pump()
 
     def sweep(self) -> None:
-        """Checks every deadline, ten times a second; the cost is proportional to what has
-        expired."""
+        """Checks every deadline, ten times a second; the cost is that of the expired ones."""
         now_s = self.now_s()
         passed_s = now_s - self.swept_s
         if passed_s > 0.0:
@@ -484,8 +480,7 @@ class Proxy:
     def _prompt(
         self, model: str, salt: str, prompt: bytes, body: bytes
     ) -> tuple[int, list[int], list[int]]:
-        """A prompt's tokens and prefix chain: exact with a tokenizer, otherwise estimated from its
-        bytes."""
+        """A prompt's tokens and prefix chain: exact with a tokenizer, else estimated from bytes."""
         prompts = self._prompts
         if self.tokenizers:
             tokenizer = self.tokenizers.get(self.core.base_of(model))
@@ -679,8 +674,7 @@ class Proxy:
         client.exchange = retrieval
 
     def owner_of(self, head: RequestHead, name: bytes, what: bytes, tenant: int) -> int:
-        """The server that has a stored response; raises ClientError for an unknown one or a wrong
-        method."""
+        """The server of a stored response; raises ClientError for an unknown id or wrong method."""
         allowed = [method.decode() for method, ends in METHODS.items() if what in ends]
         if head.method.decode("latin-1") not in allowed:
             raise method_error(allowed)

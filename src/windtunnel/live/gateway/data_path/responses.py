@@ -1,5 +1,4 @@
-"""Stored responses of `/v1/responses`, which are kept and retrieved at the server that made
-them."""
+"""Stored responses of `/v1/responses`, kept and retrieved at the server that made them."""
 
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple

@@ -1,5 +1,4 @@
-"""The server side of the data path: pooled HTTP/1.1 connections, each with one request at a
-time."""
+"""The server side of the data path: pooled HTTP/1.1 connections, one request each at a time."""
 
 import asyncio
 import ssl
@@ -144,8 +143,7 @@ class ServerConnection:
             transport.writelines((head, body))
 
     def leave(self) -> None:
-        """Releases the connection from its exchange, and closes it, which ends a response under
-        way."""
+        """Detaches from the exchange and closes, which also ends a response under way."""
         self._exchange = None
         if self.transport is not None:
             self.transport.abort()
@@ -213,8 +211,7 @@ class ServerConnection:
             exchange.data(body, b"")
 
     def _feed_head(self, data: bytes) -> bytes:
-        """Parses the head of a response; returns the data after it, if that is for the chunk
-        decoder.
+        """Parses the head of a response; returns the data after it if it is for the chunk decoder.
 
         The end of a head is known only if it arrived in one piece.
         """
@@ -351,8 +348,7 @@ class ServerPool:
             connection.transport.close()
 
     def unrequested(self) -> None:
-        """Counts data that a server sent beyond its response; the connection is no longer
-        usable."""
+        """Counts data that a server sent beyond its response; the connection is then unusable."""
         self._metrics.sent_unrequested(self._number)
 
     def lost(self, connection: ServerConnection) -> None:

@@ -19,8 +19,7 @@ QUOTE: Final = 34  # as a number: searching for a bytes object costs ten times a
 SPACE: Final = 32
 BACKSLASH: Final = 92
 MOST_LESSONS: Final = 4
-"""Failed attempts in a row to learn the form of events, after which no more are made: some
-servers' events are never alike."""
+"""Failed attempts to learn the form of events before giving up: some are never alike."""
 
 
 class EventStream:
@@ -86,8 +85,7 @@ class EventStream:
         return data
 
     def _is_text(self, data: bytes) -> bool:
-        """Whether this event differs from the last only in its text, so that nothing needs to be
-        read."""
+        """Whether this event differs from the last only in its text, so nothing needs reading."""
         start, rest = self._start, self._rest
         end = len(data) - len(rest)
         return (
@@ -99,8 +97,7 @@ class EventStream:
         )
 
     def _learn(self, data: bytes) -> None:
-        """Learns the parts around the text of an event that has no usage or other relevant
-        fields."""
+        """Learns the parts around the text of an event without usage or other relevant fields."""
         self._start = b""
         self._lessons -= 1
         place = data.find(b'content":')

@@ -1,5 +1,4 @@
-"""The structs decoded from and encoded to JSON; separate, since msgspec's structs cannot be
-compiled."""
+"""Structs decoded from and encoded to JSON; separate, as msgspec's structs cannot be compiled."""
 
 from typing import Any, Final
 

@@ -41,8 +41,7 @@ _transfer_decoder: Final = msgspec.json.Decoder(AnswerTransfer)
 
 
 def transfer_of(body: bytes) -> msgspec.Raw | None:
-    """The location of the KV that a server computed, as the server gave it; None if there is
-    none."""
+    """The location of the KV that a server computed, as given by the server; None if not given."""
     try:
         found = _transfer_decoder.decode(body).kv_transfer_params
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

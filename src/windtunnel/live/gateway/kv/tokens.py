@@ -30,8 +30,7 @@ UNSURE: Final = 32
 
 
 class TokenChain(NamedTuple):
-    """Tokens so far: the hash of the whole units, their number, and the tokens of the incomplete
-    unit."""
+    """Tokens so far: the hash of whole units, their number, and the tokens of the last unit."""
 
     state: int
     tokens: int

@@ -1,5 +1,4 @@
-"""A gRPC server over HTTP/2 (RFC 9113), limited to what Envoy's calls need, without a task per
-call.
+"""A gRPC server over HTTP/2 (RFC 9113), as far as Envoy's calls need it, without tasks.
 
 Each message of a call goes to its handler as it arrives, and what the handler writes is sent in the
 same turn of the event loop. Memory is bounded: while a peer does not read responses, neither its
@@ -135,8 +134,7 @@ class GrpcService:
 
 
 class GrpcConnection:
-    """One HTTP/2 connection; it derives from none of asyncio's classes so that it can be
-    compiled."""
+    """One HTTP/2 connection; it derives from no class of asyncio so that it can be compiled."""
 
     def __init__(self, service: GrpcService) -> None:
         self._service: Final = service

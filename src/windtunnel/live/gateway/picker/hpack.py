@@ -22,8 +22,7 @@ CODE_LENGTHS: Final = bytes.fromhex(
     "14181415161515171616191918181a171a1b1a1a1b1b1b1b1b1c1b1b1b1b1b1a"
     "1e"
 )
-"""Bits of each byte's Huffman code, and of the end-of-string code; codes are assigned in this
-order."""
+"""Lengths in bits of the Huffman codes of all bytes and the end of string; they fix the codes."""
 STATIC_TABLE: Final = (
     ":authority|:method=GET|:method=POST|:path=/|:path=/index.html|:scheme=http|"
     ":scheme=https|:status=200|:status=204|:status=206|:status=304|:status=400|"
@@ -43,8 +42,7 @@ STATIC: Final = tuple(
 
 
 class HuffmanCodes:
-    """Canonical Huffman codes: ordered by length, then by symbol; each is one above the
-    previous."""
+    """Canonical Huffman codes, ordered by length, then symbol; each is one above the previous."""
 
     def __init__(self) -> None:
         self.symbols: Final = sorted(
@@ -64,8 +62,7 @@ class HuffmanCodes:
             place += found
 
     def decode(self, data: bytes) -> bytes:
-        """Decodes a string; the padding in the last byte must be all ones, the start of the end
-        code."""
+        """Decodes a string; the padding in the last byte must be all ones, like the end code."""
         found = bytearray()
         code, length, ones = 0, 0, True
         first, start, count, symbols = self.first, self.start, self.count, self.symbols
@@ -93,8 +90,7 @@ _huffman: Final = HuffmanCodes()
 
 
 class HeaderDecoder:
-    """The header decoder of one connection. Raises ValueError on a fault, which ends the
-    connection."""
+    """The header decoder of a connection. A fault raises ValueError and ends the connection."""
 
     def __init__(self) -> None:
         self._table: Final[list[tuple[bytes, bytes]]] = []  # the newest first

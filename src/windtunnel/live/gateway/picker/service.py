@@ -160,8 +160,7 @@ class PickerService:
 
 
 class PickerStream:
-    """One request in Envoy: its messages in, ours out, in the order that the protocol
-    prescribes."""
+    """One request in Envoy: its messages in, ours out, in the protocol's order."""
 
     def __init__(
         self, service: PickerService, write: Callable[[bytes], None], finish: Callable[[], None]
@@ -286,8 +285,7 @@ class PickerStream:
         self._answer_envoy()
 
     def _answer_envoy(self) -> None:
-        """Names the server and returns the body, or refuses the request; waits if nothing is
-        decided yet."""
+        """Names the server and returns the body, or refuses; waits if nothing is decided yet."""
         request = self._request
         assert request is not None
         if request.state == UNDECIDED:
@@ -340,8 +338,7 @@ class PickerStream:
         self._send(server, body, "", {})
 
     def _server_for(self, head: RequestHead) -> int:
-        """The server for such a request: the owner of a stored response, or else the least busy
-        one."""
+        """The server for such a request: the owner of a stored response, else the least busy."""
         proxy = self._proxy
         path = head.path.partition(b"?")[0]
         tenant = self._service.holder_of(head).tenant

@@ -1,5 +1,4 @@
-"""The fleet on an API server: passes caches and responses to its controllers, and makes their
-calls.
+"""The fleet on an API server: feeds caches and responses to its controllers, makes their calls.
 
 Nothing is decided here. Each shard has its own Lease, so that several processes can share the
 shards of a fleet; the process that holds it reads the shard's books, and decides until it loses it.
@@ -215,8 +214,7 @@ class LeasedProcess:
                 await asyncio.sleep(AGAIN_S)
 
     def _note_fault(self, says: str, recorder: EventRecorder | None) -> None:
-        """Sets why the stored state cannot be read, or an empty string. Each change is logged
-        once."""
+        """Sets why the stored state cannot be read, empty if it can; logs each change once."""
         if says and says != self.fault:
             fleet_log.error("%s: %s", self.object_name, says)
         elif self.fault and not says:
@@ -228,8 +226,7 @@ class LeasedProcess:
             recorder.record(about, WARNING, "FleetStateUnreadable", "Read", says)
 
     async def stored(self, name: str) -> dict[str, Any] | None:
-        """The current content of a ConfigMap of the fleet, not from a cache, which may be stale.
-        None if there is none."""
+        """A ConfigMap of the fleet, read from the API server and not a cache; None if missing."""
         full = f"{NAME}-{self._fleet}-{name}"
         while True:
             try:
@@ -464,8 +461,7 @@ class ShardProcess(LeasedProcess):
     async def _carry_out(
         self, writer: Client, controller: ShardController, call: FleetCall
     ) -> None:
-        """Makes a call, concurrently with others: no two are for the same machine, except
-        evictions."""
+        """Makes a call beside others: no two are for the same machine, except evictions."""
         outcome, says = await self._answer(writer, call)
         key = (call.verb, call.kind, outcome.value)
         self.counts[key] = self.counts.get(key, 0) + 1
@@ -511,8 +507,7 @@ class ShardProcess(LeasedProcess):
         return ProviderOutcome.DONE, ""
 
     async def _create(self, writer: Client, call: FleetCall) -> tuple[ProviderOutcome, str]:
-        """Creates a NodeClaim; if the name is taken, it may be our own claim whose response was
-        lost."""
+        """Creates a NodeClaim; if the name is taken, it may be our own with a lost response."""
         cache = self._cache(CLAIM)
         try:
             cache.written(await writer.create(NODE_CLAIMS, call.body, Received))

@@ -1,5 +1,4 @@
-"""What the autoscaler reads from an API server: autoscaling objects, kinds with a scale, and
-pods."""
+"""The autoscaler's view of an API server: autoscaling objects, kinds with a scale, pods."""
 
 from __future__ import annotations
 

@@ -88,8 +88,7 @@ class CanaryChecks:
 
 
 def _why_not(ask: CanaryAsk, folder: Path) -> str:
-    """Why nothing can be checked, for example because the recorded traffic is too old; empty if it
-    can."""
+    """Why nothing can be checked, such as traffic that is too old; empty if it can."""
     place = folder / ask.canary.trace
     files = sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
     try:
@@ -133,8 +132,7 @@ async def _checked(ask: CanaryAsk, options: CanaryOptions, work: Path) -> Canary
 
 
 def _outcome(status: int | None, options: CanaryOptions, work: Path, said: Path) -> CanaryOutcome:
-    """The outcome, from the check's output: a failing Python also exits with 1, like a
-    regression."""
+    """The outcome, from the check's files: Python failures exit with 1 too, like a regression."""
     result = work / JSON_FILE
     if status in (0, 1) and result.is_file() and result.stat().st_size <= LARGEST_RESULT:
         report = (work / MARKDOWN_FILE).read_bytes()[:LARGEST_REPORT].decode("utf-8", "ignore")

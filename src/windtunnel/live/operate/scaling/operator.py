@@ -518,8 +518,7 @@ class ScalingOperator:
         )
 
     async def _write_status(self, one: ScaledEntry, control: ScalingController) -> None:
-        """Writes the status if something has changed; mere rewording is written only every
-        `RESTATE_S`."""
+        """Writes the status if something has changed; rewording alone only every `RESTATE_S`."""
         conditions = [_accepted(one), *control.conditions.values()]
         fields = control.target_fields()
         shape = (

@@ -39,8 +39,7 @@ class ScaledEntry:
         self.check: RunningCheck | None = None
         self.holder: RecordHolder | None = None
         self.version: str | None = None
-        """The version of its record, as last written or read; None if it must be read first, empty
-        if there is none."""
+        """The version of its record; None if it must be read first, empty if there is none."""
         self.task: asyncio.Task[None] | None = None
         self.due_s = 0.0
         self.standing_by = False
