@@ -63,7 +63,7 @@ def test_check_wants_every_key(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("tokenizers: {m: models}", "there is no tokenizer here"),
+        ("tokenizers: {m: models}", "no tokenizer can be loaded"),
         ("certificate: no.pem\n  certificate_key: no.pem", "the certificate cannot be read"),
     ],
 )

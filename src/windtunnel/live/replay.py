@@ -123,7 +123,7 @@ def replay(path: Path, program: Replayed, made: MadeLines, since_s: float = 0.0)
         else:
             decided += 1
         if not made.left:
-            what = f"{path}:{number}: the log has a decision that is not made again: {_shown(raw)}"
+            what = f"{path}:{number}: the replay lacks a decision of the log: {_shown(raw)}"
             return AuditReport(heard, decided, what, cut, skipped)
         again = made.lines[made.place]
         if again != raw:
@@ -131,7 +131,7 @@ def replay(path: Path, program: Replayed, made: MadeLines, since_s: float = 0.0)
             return AuditReport(heard, decided, what, cut, skipped)
         made.place += 1
     if made.left and not cut:
-        what = f"{path}:{number}: the replay decides what the log does not have: "
+        what = f"{path}:{number}: the replay makes a decision that the log does not have: "
         what += _shown(made.lines[made.place])
         return AuditReport(heard, decided, what, cut, skipped)
     return AuditReport(heard, decided, "", cut, skipped)
@@ -151,7 +151,7 @@ def _tell(program: Replayed, line: LogLine, where: str) -> None:
         *(LookupError, TypeError, ValueError, AttributeError, AssertionError),
         msgspec.ValidationError,
     ) as error:
-        what = f"the fact {line.kind!r} does not follow from what was before it ({error!r})"
+        what = f"the fact {line.kind!r} is inconsistent with the lines before it ({error!r})"
         raise InputError(what, where=where) from None
 
 

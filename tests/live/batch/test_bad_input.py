@@ -27,8 +27,8 @@ CHAT = "/v1/chat/completions"
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "in.jsonl: there are no rows in it"),
-        ("\n\n", "in.jsonl: there are no rows in it"),
+        ("", "in.jsonl: the file has no rows"),
+        ("\n\n", "in.jsonl: the file has no rows"),
         ('{"prompt": "a"}\n{"prompt": \n', "in.jsonl:2: this line is not JSON: "),
         ('{"prompt": "a"}\n\n[1]\n', "in.jsonl:3: this line is not a mapping; a row is {...}"),
         ("[" * 100_000, "in.jsonl:1: this line is "),
@@ -52,7 +52,7 @@ CHAT = "/v1/chat/completions"
         ),
         (
             '{"custom_id": "a", "body": {"stream": true}}',
-            "in.jsonl:1: the request asks for a stream, and answers come whole",
+            "in.jsonl:1: the request asks for a stream, which is not supported",
         ),
         (
             '{"custom_id": "a", "body": {}}\n{"prompt": "b"}',
@@ -137,7 +137,7 @@ def test_a_field_may_be_left_out_where_the_template_says_so(tmp_path: Path, serv
         ('columns: {a b: {prompt: "x"}}', "'a b' is not a name for a column"),
         (
             "columns: {a: {prompt: x, body: {messages: []}}}",
-            "columns.a.body.messages: this is said by the column itself",
+            "columns.a.body.messages: this is set by the column itself",
         ),
         (
             "columns: {a: {prompt: x, api: completions, system: y}}",
@@ -149,7 +149,10 @@ def test_a_field_may_be_left_out_where_the_template_says_so(tmp_path: Path, serv
             "endpoints: {e: {url: ftp://x}}\ncolumns: {a: {prompt: x}}",
             "endpoint e: 'ftp://x' is not an http:// or https:// address",
         ),
-        ("columns: {prompt: {prompt: x}}", "in.jsonl:1: the row has a field 'prompt', and so is"),
+        (
+            "columns: {prompt: {prompt: x}}",
+            "in.jsonl:1: the row has a field 'prompt', which",
+        ),
     ],
 )
 def test_a_bad_columns_file(tmp_path: Path, text: str, sentence: str) -> None:
@@ -299,7 +302,7 @@ def test_an_endpoint_that_says_nothing_at_the_start(tmp_path: Path) -> None:
     with Mute().running() as server:
         done = batch(tmp_path, "--endpoint", server.url, "--wait", "100ms")
     assert done.code == 2
-    assert "no answer within 100 ms: it takes connections and says nothing" in done.said
+    assert "no answer within 100 ms: it accepts connections but does not respond" in done.said
 
 
 class Down(Endpoint):
@@ -355,9 +358,9 @@ def test_nothing_says_which_model_to_ask(tmp_path: Path, serve: Serve) -> None:
     write_rows(tmp_path / "in.jsonl", prompts(1))
     done = batch(tmp_path, "--endpoint", serve(models=("a", "b")).url)
     assert done.code == 2
-    assert "nothing says which model to ask; allowed: a, b (--model names it)" in done.said
+    assert "it is not clear which model to use; allowed: a, b (--model names it)" in done.said
     done = batch(tmp_path, "--endpoint", serve(models=None).url)
-    assert "nothing says which model to ask (--model names it)" in done.said
+    assert "it is not clear which model to use (--model names it)" in done.said
 
 
 @pytest.mark.parametrize("place", ["gone.jsonl", "."])

@@ -249,7 +249,7 @@ def test_a_server_that_answers_429_for_ever_ends_the_run_with_a_report(
     # replies come in any order.
     assert len(server.asked) < 64 + 64 * 3 / 4
     assert done.errors == [], "refused once, and waiting: nothing was given up"
-    assert "It ended because nothing has succeeded for as long as --retry-time says" in done.said
+    assert "It ended because nothing has succeeded within --retry-time" in done.said
     assert "; the last failure was rate_limited: no." in done.said
     assert "1,000 rows are left; this goes on with them:" in done.said
     assert "--resume" in done.said

@@ -101,7 +101,7 @@ def test_a_model_that_is_called_like_the_key_is_none(
     write_rows(tmp_path / "in.jsonl", prompts(1))
     done = batch(tmp_path, "--endpoint", serve(models=(f"x-{KEY}",)).url)
     assert done.code == 2
-    assert "nothing says which model to ask" in done.said
+    assert "it is not clear which model to use" in done.said
     assert KEY not in done.said
 
 

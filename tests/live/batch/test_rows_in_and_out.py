@@ -180,7 +180,7 @@ def test_a_model_that_no_endpoint_lists_is_asked_for_with_a_warning(
     write_rows(tmp_path / "in.jsonl", prompts(1))
     done = batch(tmp_path, "--endpoint", serve().url, "--model", "alias")
     assert done.code == 0
-    assert "no endpoint lists the model 'alias', only m; it is asked for anyway" in done.said
+    assert "no endpoint lists the model 'alias', only m; it is requested anyway" in done.said
     silent = serve(models=None)
     (tmp_path / "out.jsonl").unlink()
     done = batch(tmp_path, "--endpoint", silent.url, "--model", "alias")

@@ -57,5 +57,5 @@ def test_refusals_are_those_of_a_real_run() -> None:
 
 
 def test_a_picker_has_no_dry_run() -> None:
-    with pytest.raises(InputError, match="that is no dry run"):
+    with pytest.raises(InputError, match="is not a dry run"):
         read_settings(None, (*DRY, "live.picker.listen=127.0.0.1:9002"), ["http://127.0.0.1:1"])

@@ -90,7 +90,7 @@ def test_a_pod_in_several_slices_and_families_is_one_server() -> None:
         (None, 8001, 8001),
         ([{"name": "", "port": 80}], None, 80),
         ([{**HTTP, "protocol": "UDP"}, METRICS], None, 9000),
-        ([HTTP, METRICS], None, "`port` has to say which; TCP ports of the Service: http, metrics"),
+        ([HTTP, METRICS], None, "`port` must name one; TCP ports of the Service: http, metrics"),
         ([HTTP], "grpc", "there is no TCP port 'grpc'; the Service has http"),
         (None, "grpc", "there is no TCP port 'grpc'; the Service has none"),
     ],
@@ -196,9 +196,9 @@ def test_what_is_known_stays_while_the_api_server_is_away_and_that_is_said_once(
         ("{service: vllm}, {service: vllm}", "it is listed twice"),
         ("{pool: vllm}, {pool: vllm}", "it is listed twice"),
         ("{pool: a/b/c}", "NAME or NAMESPACE/NAME"),
-        ("{pool: vllm, port: 8000}", "ports are those of the InferencePool"),
-        ("{pool: vllm, service: vllm}", "one of the two only"),
-        ("{slots: 8}", "a Service or an InferencePool is needed"),
+        ("{pool: vllm, port: 8000}", "the ports come from the InferencePool"),
+        ("{pool: vllm, service: vllm}", "exactly one of a Service and"),
+        ("{slots: 8}", "exactly one of a Service and an InferencePool is needed"),
     ],
 )
 def test_a_wrong_entry_is_a_sentence_with_its_place(entry: str, what: str) -> None:

@@ -53,7 +53,7 @@ def test_each_port_of_each_ready_pod_that_stays_is_a_server() -> None:
     read = [msgspec.convert(one, ServingPod) for one in reversed(pods)]
     found = servers_of(read, [8001, 8000, 8000], source.fault_of)
     assert found.urls == urls((1, 8000), (1, 8001), (4, 8000), (4, 8001))
-    assert found.faults == ["a link-local address is never asked"]
+    assert found.faults == ["link-local addresses are not allowed"]
 
 
 class Stage:

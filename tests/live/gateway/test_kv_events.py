@@ -220,9 +220,9 @@ def test_prompts_are_tokenized_as_the_model_does(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no tokenizer"):
+    with pytest.raises(InputError, match="no tokenizer can be loaded"):
         ModelTokenizer(tmp_path)
-    with pytest.raises(InputError, match="there is no tokenizer"):
+    with pytest.raises(InputError, match="need a tokenizer"):
         read_settings(None, ["live.kv_events={port: 5557}"], ["http://10.0.0.1:8000"])
 
 
@@ -236,7 +236,7 @@ def test_what_is_missing_is_a_sentence(tmp_path: Path) -> None:
         (b'{"eos_token": 7}', "eos_token"),
         (b'{"chat_template": [{"name": "default"}]}', "missing required field `template`"),
         (b'{"chat_template": {"default": "x"}}', "chat_template"),
-        (b'{"chat_template": "{% for %}"}', "the template of chats cannot be used"),
+        (b'{"chat_template": "{% for %}"}', "the chat template cannot be used"),
     ],
 )
 def test_a_bad_tokenizer_config_is_a_sentence_with_its_path(
@@ -254,7 +254,7 @@ def test_a_bad_tokenizer_config_is_a_sentence_with_its_path(
 def test_a_bad_tokenizer_is_a_sentence_with_its_path(tmp_path: Path, written: str) -> None:
     folder = tokenizer_in(tmp_path / "t")
     (folder / "tokenizer.json").write_text(written)
-    with pytest.raises(InputError, match="there is no tokenizer here") as error:
+    with pytest.raises(InputError, match="no tokenizer can be loaded") as error:
         ModelTokenizer(folder)
     assert str(folder / "tokenizer.json") in str(error.value)
 

@@ -384,7 +384,7 @@ def test_a_port_that_is_taken_is_a_sentence() -> None:
     async def test() -> None:
         taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         port = taken.sockets[0].getsockname()[1]
-        with pytest.raises(InputError, match=f"nothing can listen at 127.0.0.1:{port}"):
+        with pytest.raises(InputError, match=f"cannot listen at 127.0.0.1:{port}"):
             async with bed(
                 sets=(f"live.picker={{listen: '127.0.0.1:{port}'}}",), ready=False
             ) as it:

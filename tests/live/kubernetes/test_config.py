@@ -126,7 +126,7 @@ def test_of_several_files_the_first_entry_of_a_name_counts(tmp_path: Path) -> No
         ({"exec": {"command": "/absent"}}, None, "'/absent' failed"),
         ({"exec": {"args": []}}, None, "exec is malformed; allowed: a mapping with command"),
         ({"exec": {"command": "x", "env": [{"name": "A"}]}}, None, "exec is malformed"),
-        ({"exec": {"command": "sh", "args": ["-c", UNDATED]}}, None, "no date when its token ends"),
+        ({"exec": {"command": "sh", "args": ["-c", UNDATED]}}, None, "no valid expiration date"),
         ("me", None, "an entry in the kubeconfig's users is malformed"),
     ],
 )

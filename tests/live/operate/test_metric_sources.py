@@ -73,7 +73,7 @@ def ask(path: str, handler: Handler, *, pods: int = 1, queue: str = "") -> Answe
 @pytest.mark.parametrize(
     ("handler", "says"),
     [
-        (huge, "p0 answers more than 8 MiB"),
+        (huge, "p0 sends more than 8 MiB"),
         (slow, "p0 does not answer within 0.5 s"),
         (elsewhere, "p0 answers 302"),
     ],
@@ -141,7 +141,7 @@ def test_the_queue_of_a_gateway_is_that_of_the_model() -> None:
     assert ask("/gateway", gateway, queue="/gateway").queued == 3
     silent = ask("/good", good, queue="/good")
     assert silent.queued is None
-    assert silent.problems == ["the gateway does not say windtunnel_queued"]
+    assert silent.problems == ["the gateway does not report windtunnel_queued"]
 
 
 def test_a_token_goes_to_its_own_server_alone(tmp_path: Path) -> None:

@@ -175,9 +175,9 @@ def test_the_command_finds_a_decision_that_was_changed(log: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ((b"scaling.began", b"scaling.bogus"), "'autoscaler.received' does not follow"),
-        ((b'"seen":[', b'"seen":[7,'), "'autoscaler.observed' does not follow"),
-        ((b'"object":["windtunnel', b'"object":["other'), "does not follow"),
+        ((b"scaling.began", b"scaling.bogus"), "'autoscaler.received' is inconsistent"),
+        ((b'"seen":[', b'"seen":[7,'), "'autoscaler.observed' is inconsistent"),
+        ((b'"object":["windtunnel', b'"object":["other'), "is inconsistent"),
     ],
 )
 def test_a_log_with_other_facts_is_refused(

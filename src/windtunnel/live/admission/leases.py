@@ -24,14 +24,14 @@ from windtunnel.core.random import Stream
 TRIES: Final = 6
 """Attempts of a call, at most."""
 WHY: Final[dict[RequestDenial, str]] = {
-    RequestDenial.NO_CAPACITY: "as many as may be are in flight",
-    RequestDenial.COOLDOWN: "the provider asked for a wait that is not over",
-    RequestDenial.REQUEST_BUDGET: "the budget of requests is spent for now",
-    RequestDenial.TOKEN_BUDGET: "the budget of tokens is spent for now",
-    RequestDenial.QUEUED_WAITERS_AHEAD: "others are queued before it",
+    RequestDenial.NO_CAPACITY: "the limit of calls in flight is reached",
+    RequestDenial.COOLDOWN: "the cooldown that the provider asked for is not over",
+    RequestDenial.REQUEST_BUDGET: "the request budget is used up for now",
+    RequestDenial.TOKEN_BUDGET: "the token budget is used up for now",
+    RequestDenial.QUEUED_WAITERS_AHEAD: "other calls are queued before it",
     RequestDenial.CANCELLED: "its caller is gone",
-    RequestDenial.QUEUE_TIMEOUT: "it waited for as long as it was allowed to",
-    RequestDenial.QUEUE_FULL: "too many are waiting already",
+    RequestDenial.QUEUE_TIMEOUT: "it was queued for longer than allowed",
+    RequestDenial.QUEUE_FULL: "the queue is full",
     RequestDenial.SHUTDOWN: "admission is shut down",
     RequestDenial.UNREGISTERED: "this provider and model are not registered",
     RequestDenial.TOO_LARGE: "it is larger than the whole token budget",

@@ -259,7 +259,7 @@ def _signals(runner: Runner, note: Callable[[str], None]) -> Iterator[None]:
         waiting = len(runner.limiter.admission.ledger.active)
         if waiting:
             calls, them = ("1 call", "it") if waiting == 1 else (f"{waiting:,} calls", "them")
-            note(f"waiting for {calls} in flight; once more leaves {them}")
+            note(f"waiting for {calls} in flight; a second signal abandons {them}")
 
     for number, ending in endings.items():
         loop.add_signal_handler(number, heard, ending)

@@ -114,7 +114,7 @@ def unlisted(route: Route, models: Mapping[str, tuple[str, ...] | None]) -> str:
     if any(listed is None or route.model in listed for listed in known):
         return ""
     there = _some(model for listed in known for model in listed or ())
-    return f"no endpoint lists the model {route.model!r}, only {there}; it is asked for anyway"
+    return f"no endpoint lists the model {route.model!r}, only {there}; it is requested anyway"
 
 
 def _only_model(names: list[str], models: Mapping[str, tuple[str, ...] | None], where: str) -> str:
@@ -122,7 +122,7 @@ def _only_model(names: list[str], models: Mapping[str, tuple[str, ...] | None], 
     if len(known) == 1:
         return known[0]
     raise InputError(
-        "nothing says which model to ask",
+        "it is not clear which model to use",
         where=where,
         allowed=_some(known) if known else None,
         hint="--model names it",

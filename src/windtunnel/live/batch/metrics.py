@@ -45,9 +45,7 @@ class BatchMetrics:
 
         runner = self._runner
         view = look(runner.tally, runner.limiter.admission, runner.limiter.now())
-        rows = GaugeMetricFamily(
-            "windtunnel_batch_rows", "Rows by what became of them", labels=["state"]
-        )
+        rows = GaugeMetricFamily("windtunnel_batch_rows", "Rows by state", labels=["state"])
         states = {"finished": view.finished, "dropped": view.dropped, "gave_up": view.gave_up}
         states["open"] = view.rows - sum(states.values())
         for state, number in states.items():
@@ -63,8 +61,8 @@ class BatchMetrics:
         gauges = (
             ("in_flight", "Calls in flight"),
             ("limit", "Calls that may be in flight"),
-            ("waiting", "Calls that wait to be let through"),
-            ("cooldown_s", "How long nothing starts, as the server asked"),
+            ("waiting", "Queued calls"),
+            ("cooldown_s", "Cooldown that the server asked for"),
         )
         for field, what in gauges:
             name = f"windtunnel_batch_{field.removesuffix('_s')}"

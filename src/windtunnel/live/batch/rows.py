@@ -234,7 +234,7 @@ def _refuse(found: _Found, plan: BatchSettings) -> None:
     if faults:
         raise one_sentence_per(faults)
     if not found.lines:
-        raise InputError("there are no rows in it", where=str(plan.input))
+        raise InputError("the file has no rows", where=str(plan.input))
     for option, name in _field_options(plan):
         if name and name not in found.fields:
             raise InputError(f"no row has a field {name!r}", where=option)

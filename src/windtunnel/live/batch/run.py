@@ -128,7 +128,7 @@ class Runner:
 
     def _stalled(self) -> None:
         last = f"; the last failure was {self._last_failure}" if self._last_failure else ""
-        self.stop(Ending.STALLED, f"nothing has succeeded for as long as --retry-time says{last}")
+        self.stop(Ending.STALLED, f"nothing has succeeded within --retry-time{last}")
 
     async def _watch_health(self) -> None:
         while True:

@@ -190,7 +190,7 @@ def _faults(file: ColumnsFile) -> list[Fault]:
             except InputError as error:
                 faults.append(Fault((*path, key), error.what))
         faults += [
-            Fault((*path, "body", key), "this is said by the column itself", hint=_instead(key))
+            Fault((*path, "body", key), "this is set by the column itself", hint=_instead(key))
             for key in column.body
             if key in OURS
         ]
@@ -203,7 +203,7 @@ def _faults(file: ColumnsFile) -> list[Fault]:
 def _instead(key: str) -> str:
     return {
         "model": "write it beside `body`, not in it",
-        "stream": "answers come whole",
+        "stream": "responses are not streamed",
     }.get(key, "write a `prompt` beside `body`")
 
 

@@ -84,7 +84,7 @@ class RequestsWork(Work):
         if not isinstance(body, dict):
             return "body is not a mapping"
         if body.get("stream"):
-            return "the request asks for a stream, and answers come whole; leave `stream` out"
+            return "the request asks for a stream, which is not supported; leave `stream` out"
         model = body.get("model", "")
         return "" if isinstance(model, str) else "the model is not text"
 
@@ -133,7 +133,7 @@ class ColumnsWork(Work):
     def fault(self, row: Row) -> str:
         for name in self.graph.names:
             if name in row:
-                return f"the row has a field {name!r}, and so is a column called"
+                return f"the row has a field {name!r}, which is also the name of a column"
         for column in self._columns:
             for template in column.templates:
                 fault = template.lacks(row, self._empty)

@@ -114,7 +114,7 @@ class RequestIntake:
         fault = served.faults.draw()
         if fault.status:
             kind = "requests" if fault.status == 429 else "server_error"
-            what = f"This is a fault with the status {fault.status}, made on purpose."
+            what = f"This is an injected fault with the status {fault.status}."
             raise HttpRefusal(fault.status, what, kind=kind, code="fault", headers=headers)
         return fault, headers
 

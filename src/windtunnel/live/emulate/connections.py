@@ -86,7 +86,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._upgrades = False
             method = self.parser.get_method()
             if method == b"CONNECT":
-                self.send_400_response("There are no tunnels here.")
+                self.send_400_response("Tunnels are not supported.")
                 return
             head = [method, b" ", self.url, b" HTTP/1.1\r\n"]
             for name, value in self.headers:

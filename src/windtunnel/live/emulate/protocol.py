@@ -104,7 +104,7 @@ class BodyReader(Generic[BodyType]):
         except RecursionError:
             raise HttpRefusal(400, "the body is nested too deeply") from None
         if body.n not in (None, 1):
-            raise HttpRefusal(400, f"n is {body.n}, and this server makes one answer", param="n")
+            raise HttpRefusal(400, f"n is {body.n}, but only 1 is supported", param="n")
         options = body.stream_options
         if options is not None and not body.stream:
             raise HttpRefusal(400, "stream_options are for streams", param="stream_options")
@@ -155,7 +155,7 @@ def _prompt_bytes(prompt: str | list[int | str | list[int]]) -> bytes:
         return text_prompt(prompt)
     ids = [token for token in prompt if isinstance(token, int)]
     if len(ids) < len(prompt):
-        raise HttpRefusal(400, "there are several prompts, and one is taken", param="prompt")
+        raise HttpRefusal(400, "there are several prompts; only one is supported", param="prompt")
     return _token_bytes(ids)
 
 

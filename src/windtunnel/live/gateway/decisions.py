@@ -220,7 +220,7 @@ class GatewayCore:
         self._take_load(server, waiting, running, kv_used, now_s)
 
     def unobserved(self, server: int, now_s: float) -> None:
-        """Estimates the load of an unreadable server: it runs what it was sent, up to its slots."""
+        """Estimates a server's load without metrics: it runs what it was sent, up to its slots."""
         self._fact(now_s, UNOBSERVED, f"server/{server}")
         one = self.servers[server]
         running = min(one.in_flight, one.availability.slots)

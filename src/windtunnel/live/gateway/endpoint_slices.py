@@ -108,7 +108,7 @@ def _port_of(one: EndpointSlice, port: int | str | None) -> int | str:
         return numbers.get(port, f"there is no TCP port {port!r}; the Service has {names}")
     if len(numbers) == 1:
         return next(iter(numbers.values()))
-    return f"`port` has to say which; TCP ports of the Service: {names}"
+    return f"`port` must name one; TCP ports of the Service: {names}"
 
 
 async def watch_service(source: KubernetesSource, client: Client) -> None:

@@ -229,7 +229,8 @@ class GatewayProgram:
                 self.proxy.pools[one.number].close()
 
     def _watch_ended(self, task: asyncio.Task[None]) -> None:
-        """Counts a watch that ended as a bug, unless it was cancelled."""
+        """Counts a watch that ended with an error as a bug; otherwise watches end by
+        cancellation."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.proxy.bug(error)
 
@@ -352,7 +353,7 @@ class GatewayProgram:
             bound = listen(address.host, address.port)
         except InputError:
             raise InputError(
-                f"nothing can listen at {live.picker.listen}: it is in use, or not an address here",
+                f"cannot listen at {live.picker.listen}: it is in use, or not a local address",
                 where="live.picker.listen",
             ) from None
         self.picker_port = int(bound.getsockname()[1])

@@ -159,10 +159,10 @@ class KubernetesEntry(Section):
 
     def check(self, where: Context) -> Iterator[Fault]:
         if (self.service is None) == (self.pool is None):
-            what = "a Service or an InferencePool is needed, and one of the two only"
+            what = "exactly one of a Service and an InferencePool is needed"
             yield where.fault((), what, "service: NAME, or pool: NAME")
         if self.pool is not None and self.port is not None:
-            yield where.fault("port", "ports are those of the InferencePool", "leave it out")
+            yield where.fault("port", "the ports come from the InferencePool", "leave it out")
 
     def server(self, url: str) -> ServerEntry:
         """The server entry of one of its pods."""
@@ -454,13 +454,13 @@ class LiveSettings(Section):
         if self.kv_events is not None and not self.tokenizers:
             yield where.fault(
                 "kv_events",
-                "events are of tokens, and there is no tokenizer",
+                "KV-cache events are of tokens and need a tokenizer",
                 hint="name them in live.tokenizers",
             )
         if self.dry_run and self.picker is not None:
             yield where.fault(
                 "dry_run",
-                "Envoy sends requests where the picker says: that is no dry run",
+                "with a picker Envoy sends the requests, which is not a dry run",
                 hint="leave out live.picker",
             )
         places: set[tuple[str, str, int | str | None]] = set()
@@ -587,10 +587,10 @@ def server_fault(url: str) -> str:
     if parts.query or parts.fragment:
         return "an address has no '?' and no '#'"
     if parts.path.rstrip("/") not in ("", "/v1"):
-        return f"the path {parts.path[:40]!r} is not passed on: servers are asked at /v1"
+        return f"the path {parts.path[:40]!r} is not passed on: requests go to /v1"
     try:
         if ipaddress.ip_address(parts.hostname or "").is_link_local:
-            return "a link-local address is never asked"
+            return "link-local addresses are not allowed"
     except ValueError:
         pass
     return ""

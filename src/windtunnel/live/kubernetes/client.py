@@ -233,8 +233,7 @@ class Client:
         return _decoded(await self._read(path, urgent=urgent), kind)
 
     async def find(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T | None:
-        """Returns one object or None, by the right to list, which a program that may only watch
-        has."""
+        """Returns one object or None, by a list: programs that may watch a kind may lack `get`."""
         found = await self.list_all(
             resource, ObjectSelection(namespace, fields=f"metadata.name={name}")
         )
@@ -636,7 +635,7 @@ async def _events(request: str, response: aiohttp.ClientResponse) -> AsyncIterat
             try:
                 event = _EVENTS.decode(line)
             except msgspec.DecodeError:
-                raise NoAnswer("the watch sent what is not an event", where=request) from None
+                raise NoAnswer("the watch sent an invalid event", where=request) from None
             if event.type == "ERROR":
                 raise error_of(request, 0, bytes(event.object))
             yield event

@@ -140,7 +140,7 @@ class _ExecPlugin:
                 expires = datetime.fromisoformat(status.expiration_timestamp).timestamp()
             except (ValueError, OverflowError):
                 raise InputError(
-                    f"the credential plugin {self._command[0]!r} gave no date when its token ends",
+                    f"the credential plugin {self._command[0]!r} gave no valid expiration date",
                     where=self._where,
                     allowed="an expirationTimestamp like 2030-01-31T12:00:00Z",
                 ) from None
@@ -317,7 +317,7 @@ def load_chain(tls: ssl.SSLContext, certificate: bytes, key: bytes, where: str) 
         try:
             tls.load_cert_chain(both)
         except (ssl.SSLError, ValueError):
-            raise InputError("the client certificate and key do not fit", where=where) from None
+            raise InputError("the client certificate and key do not match", where=where) from None
 
 
 def _content(section: Mapping[str, Any], name: str, beside: Path) -> bytes:

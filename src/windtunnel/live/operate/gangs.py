@@ -355,7 +355,7 @@ class GangOperator:
 
     def _tell_strays(self) -> None:
         for pod in self._mirror.strays:
-            what = f"Pod {pod.name} has lost its owner: it runs on, and another takes its place"
+            what = f"Pod {pod.name} has lost its owner: it keeps running, and another replaces it"
             key, now_s = f"StrayPod/{pod.uid}", self._now_s()
             self._record(ObjectEvent(key, WARNING, SET, pod.set_name, "StrayPod", what, now_s))
         self._mirror.strays.clear()

@@ -154,14 +154,14 @@ class Writer:
             found = await self.client.find(resource, namespace, name, Received)
             if found is None:
                 return CallAnswer(
-                    CallOutcome.STALE, f"the {call.kind} {name} before it is just gone"
+                    CallOutcome.STALE, f"the previous {call.kind} {name} has just been deleted"
                 )
             if not self._is_ours(found, body):
                 says = f"{call.kind} {name} exists and belongs to something else"
                 return CallAnswer(CallOutcome.FAILED, says)
             if found.metadata.deletion_timestamp is not None:
                 return CallAnswer(
-                    CallOutcome.STALE, f"the {call.kind} {name} before it is not gone yet"
+                    CallOutcome.STALE, f"the previous {call.kind} {name} is still being deleted"
                 )
             if known is None:
                 self._shown(call.kind, Bare(metadata=found.metadata))

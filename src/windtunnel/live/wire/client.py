@@ -147,12 +147,12 @@ def _no_reply(error: aiohttp.ClientError | OSError) -> NoReply:
 
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
-        reason = os.strerror(number) if number and number > 0 else "it is not to be found"
+        reason = os.strerror(number) if number and number > 0 else "the host was not found"
         return NoReply(CANNOT_CONNECT, f"no connection: {reason.lower()}")
     if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return NoReply(TIMEOUT, "no connection in the time that it may take")
+        return NoReply(TIMEOUT, "connecting took too long")
     if isinstance(error, TimeoutError):
-        return NoReply(TIMEOUT, "no reply in the time that a call may take")
+        return NoReply(TIMEOUT, "no reply within the timeout")
     # The error's own text may contain the request's headers.
     return NoReply(CONNECTION_BROKEN, f"the connection broke ({type(error).__name__})")
 

@@ -34,7 +34,7 @@ async def models_of(endpoint: Endpoint, wait_s: float) -> tuple[str, ...] | None
         except NoReply as error:
             said = error.what
         except TimeoutError:
-            said = "it takes connections and says nothing"
+            said = "it accepts connections but does not respond"
         else:
             if reply.status < 500:
                 return _listed(endpoint, reply)

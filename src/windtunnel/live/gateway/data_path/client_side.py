@@ -210,7 +210,7 @@ class ClientConnection:
         self._head = head
         if parser.should_upgrade():
             if head.method == b"CONNECT":
-                raise ClientError(400, "The gateway opens no tunnels.")
+                raise ClientError(400, "The gateway does not support tunnels.")
             return
         check_head(head)
         if self.state == HEAD:
@@ -224,7 +224,7 @@ class ClientConnection:
         expected = head.get(b"expect")
         if expected is not None and self.state == BODY and self.transport is not None:
             if expected.lower() != b"100-continue":
-                raise ClientError(400, "The only expectation that is met is 100-continue.")
+                raise ClientError(400, "The only supported expectation is 100-continue.")
             self.transport.write(CONTINUE)
 
     def on_body(self, data: bytes) -> None:
@@ -250,7 +250,7 @@ class ClientConnection:
         if self.state == ANSWER:
             self._next_bytes += len(body)
             if len(self._next) >= MOST_PIPELINED or self._next_bytes > self.proxy.limits.body_bytes:
-                raise ClientError(400, "Too much was sent before the last request was answered.")
+                raise ClientError(400, "Too much was pipelined on this connection.")
             self._next.append((head, body, self.proxy.now_s()))
             return
         self._take(head, body, self._began_s)

@@ -459,7 +459,7 @@ class Exchange(AnswerReceiver):
         proxy.pump()
 
     def _pass_whole_on(self) -> None:
-        """Passes on a collected response: an error in OpenAI's format, or one with host names."""
+        """Passes on a collected response: as OpenAI's error, or without the host names in it."""
         body = b"".join(self._kept)
         client, self.client = self.client, None
         own = self.own_headers(self.reason)

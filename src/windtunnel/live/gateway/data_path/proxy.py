@@ -528,7 +528,7 @@ class Proxy:
                 for name, one in self.class_numbers.items()
                 if not holder.classes or one in holder.classes
             ]
-            message = f"There is no such class of service; allowed: {', '.join(allowed)}."
+            message = f"This class of service does not exist; allowed: {', '.join(allowed)}."
             raise ClientError(400, message, param="x-slo-class")
         return number
 

@@ -92,7 +92,7 @@ class ModelTokenizer:
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
         except Exception as error:  # noqa: BLE001 - the library raises Exception itself
-            raise InputError(f"there is no tokenizer here: {error}", where=str(file)) from None
+            raise InputError(f"no tokenizer can be loaded: {error}", where=str(file)) from None
         settings = file.parent / "tokenizer_config.json"
         try:
             data = read_bounded(settings, LARGEST_CONFIG) if settings.is_file() else b"{}"
@@ -114,7 +114,7 @@ class ModelTokenizer:
         except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
             raise InputError(f"this cannot be read: {error}", where=str(settings)) from None
         except jinja2.TemplateError as error:
-            what = f"the template of chats cannot be used: {error}"
+            what = f"the chat template cannot be used: {error}"
             raise InputError(what, where=str(settings)) from None
 
     def read(self, body: dict[str, Any], model: str, salt: str) -> TokenizedPrompt | None:

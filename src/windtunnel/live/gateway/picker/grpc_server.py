@@ -1,4 +1,4 @@
-"""A gRPC server over HTTP/2 (RFC 9113), as far as Envoy's calls need it, without tasks.
+"""A gRPC server over HTTP/2 (RFC 9113) with what Envoy's calls need, and no task per call.
 
 Each message of a call goes to its handler as it arrives, and what the handler writes is sent in the
 same turn of the event loop. Memory is bounded: while a peer does not read responses, neither its

@@ -521,7 +521,7 @@ class ShardProcess(LeasedProcess):
                 )
             cache.written(found)
             if found.metadata.deletion_timestamp is not None:
-                return ProviderOutcome.STALE, "the NodeClaim before it is not gone yet"
+                return ProviderOutcome.STALE, "the previous NodeClaim is still being deleted"
         return ProviderOutcome.DONE, ""
 
     def _cache(self, kind: str) -> Any:

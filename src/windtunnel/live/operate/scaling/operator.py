@@ -203,7 +203,7 @@ class ScalingOperator:
             self._say(one, str(error))
         except Exception:  # noqa: BLE001 - a bug in one policy must not stop the others
             self.bugs += 1
-            scaling_log.exception("%s: a bug kept it from a decision", one.named)
+            scaling_log.exception("%s: a bug prevented a decision", one.named)
 
     async def _tick(self, one: ScaledEntry) -> None:
         if not await self._holds_record(one):

@@ -230,7 +230,7 @@ class MetricSources:
             return
         reading = await _parsed(page, lambda: reading_of(page_samples(page)))
         if not reading.says_load:
-            problems.append(f"{pod.name} does not say its load")
+            problems.append(f"{pod.name} does not report its load")
         found[pod.uid] = reading
 
     async def _from_prometheus(
@@ -288,7 +288,7 @@ class MetricSources:
             if one.labels.get("model", plan.model) == plan.model
         ]
         if not values:
-            problems.append(f"the gateway does not say {plan.queue.metric}")
+            problems.append(f"the gateway does not report {plan.queue.metric}")
             return None
         return int(sum(values))
 
@@ -331,7 +331,7 @@ class MetricSources:
                     size += len(part)
                     if size > largest:
                         answer.close()
-                        raise Unavailable(f"answers more than {largest >> 20} MiB")
+                        raise Unavailable(f"sends more than {largest >> 20} MiB")
                 return answer.status, b"".join(parts)
         except TimeoutError:
             raise Unavailable(f"does not answer within {self._ask_s:g} s") from None
