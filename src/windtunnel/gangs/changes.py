@@ -1,20 +1,20 @@
-"""What changed in a cluster, so that a pass costs what changed and not what exists."""
+"""Records of what changed in a cluster, so that a pass costs what changed, not what exists."""
 
 from typing import Final
 
 
 class Changes:
-    """What changed since this was last emptied: names, in the order in which they first changed."""
+    """The changes since the last `clear`: names, in the order in which they first changed."""
 
     def __init__(self) -> None:
         self.sets: Final[dict[str, None]] = {}
-        """Those that changed as a whole."""
+        """Sets that changed themselves."""
         self.parts: Final[dict[str, dict[int, None]]] = {}
-        """By set, the replicas of which a part changed."""
+        """By set, the replicas with a changed part."""
         self.groups: Final[dict[str, None]] = {}
         self.cliques: Final[dict[str, None]] = {}
         self.members: Final[dict[str, dict[int, None]]] = {}
-        """By scaling group, the replicas of which a clique changed."""
+        """By scaling group, the replicas with a changed clique."""
         self.gangs: Final[dict[str, None]] = {}
         self.pods: Final[dict[str, None]] = {}
         self.nodes: Final[dict[str, None]] = {}
@@ -22,7 +22,7 @@ class Changes:
         """By kind and name."""
 
     def part(self, set_name: str, replica: int) -> None:
-        """Notes that something of a set replica changed."""
+        """Records a change within a set replica."""
         replicas = self.parts.get(set_name)
         if replicas is None:
             self.parts[set_name] = {replica: None}
@@ -30,7 +30,7 @@ class Changes:
             replicas[replica] = None
 
     def take_all(self, other: "Changes") -> None:
-        """Adds what another record has, which is empty then."""
+        """Moves all changes of another record into this one."""
         self.sets.update(other.sets)
         for set_name, replicas in other.parts.items():
             for replica in replicas:

@@ -1,8 +1,8 @@
-"""What a controller wants done. A command is a wish: carried out or not, once or again.
+"""The commands of controllers. A command is a wish: executed or not, once or several times.
 
-A driver turns each into one call of its API server, simulated or real. The uid of the object that a
-command was made for guards it: it is refused when another one has its name by now. A controller
-that stops after any command can start over from what is there.
+A driver turns each into one call to its API server, simulated or real. The uid of the target object
+guards a command: it is refused if another object has the name by then. A controller that stops
+after any command can start over from the state it finds.
 """
 
 from typing import Final
@@ -22,7 +22,8 @@ from windtunnel.gangs.templates import CliqueTemplate, PodGroup, SetSpec
 
 
 class Command:
-    """`verb` is one of create, delete, patch, condition, event; `kind` and `name` say of what."""
+    """A wish; `verb` is one of create, delete, patch, condition, event; `kind` and `name` say of
+    what."""
 
     verb = ""
 
@@ -30,11 +31,11 @@ class Command:
         self.kind: Final = kind
         self.name: Final = name
         self.uid: Final = uid
-        """Of the object that is meant; empty: whichever has the name."""
+        """Uid of the target object; empty: whichever object has the name."""
 
 
 class Create(Command):
-    """A new object, unless one of its name is there."""
+    """Creates an object, unless one of its name exists."""
 
     verb = "create"
 
@@ -44,7 +45,7 @@ class Create(Command):
 
 
 class CreatePod(Command):
-    """A new pod of a clique at a free index; the API server gives it its name (`generateName`)."""
+    """Creates a pod of a clique at a free index; the API server names it (`generateName`)."""
 
     verb = "create"
 
@@ -55,7 +56,7 @@ class CreatePod(Command):
 
 
 class Delete(Command):
-    """The object goes, and all that it owns."""
+    """Deletes an object and everything it owns."""
 
     verb = "delete"
 
@@ -65,20 +66,20 @@ class Delete(Command):
 
 
 class Patch(Command):
-    """A change of a part of an object."""
+    """Changes a part of an object."""
 
     verb = "patch"
 
 
 class Ungate(Patch):
-    """Takes our scheduling gate off a pod, and no other gate."""
+    """Removes our scheduling gate from a pod, and no other gate."""
 
     def __init__(self, pod: Pod) -> None:
         super().__init__(pod.kind, pod.name, pod.uid)
 
 
 class PatchClique(Patch):
-    """The clique makes its pods from another template from now on."""
+    """Gives a clique another template for the pods it creates from now on."""
 
     def __init__(self, clique: PodClique, template: CliqueTemplate) -> None:
         super().__init__(clique.kind, clique.name, clique.uid)
@@ -86,7 +87,7 @@ class PatchClique(Patch):
 
 
 class PatchGang(Patch):
-    """The pod groups of a gang, with the pods that they refer to."""
+    """Sets the pod groups of a gang, with the pods that they refer to."""
 
     def __init__(self, gang: PodGang, groups: tuple[PodGroup, ...]) -> None:
         super().__init__(gang.kind, gang.name, gang.uid)
@@ -100,7 +101,7 @@ class PatchGangPhase(Patch):
 
 
 class PatchGangPlacement(Patch):
-    """What the scheduler says of a gang: why it waits, or how close together it is."""
+    """Sets what the scheduler reports of a gang: why it waits, or how close together it is."""
 
     def __init__(self, gang: PodGang, why_pending: str, score: float) -> None:
         super().__init__(gang.kind, gang.name, gang.uid)
@@ -109,7 +110,7 @@ class PatchGangPlacement(Patch):
 
 
 class PatchStatus(Patch):
-    """What was seen of a clique, a scaling group or a set, and what is to be remembered of it."""
+    """Sets the status of a clique, a scaling group or a set: what was observed, and its history."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class PatchStatus(Patch):
 
 
 class Scale(Patch):
-    """The scale subresource: the wanted replicas of a clique, a scaling group or a set."""
+    """Sets the scale subresource: the wanted replicas of a clique, a scaling group or a set."""
 
     def __init__(self, kind: str, name: str, replicas: int) -> None:
         super().__init__(kind, name)
@@ -129,7 +130,7 @@ class Scale(Patch):
 
 
 class PatchSpec(Patch):
-    """A set gets another spec, as when its file is applied again or a revision is restored."""
+    """Gives a set another spec, as when its file is applied again or a revision is restored."""
 
     def __init__(self, name: str, spec: SetSpec) -> None:
         super().__init__(SET, name)
@@ -137,7 +138,7 @@ class PatchSpec(Patch):
 
 
 class SetCondition(Command):
-    """A condition of an object; one whose status is empty is taken away."""
+    """Sets a condition of an object, or removes it if its status is empty."""
 
     verb = "condition"
 
@@ -163,7 +164,7 @@ def emit(
     now_s: float,
     about: str,
 ) -> None:
-    """Adds an event about an object; with the same reason and `about`, it is the same event."""
+    """Adds an event about an object; the same reason and `about` mean the same event."""
     key = f"{reason}/{thing.uid}/{about}"
     event = ObjectEvent(key, level, thing.kind, thing.name, reason, what, now_s)
     commands.append(Emit(event))

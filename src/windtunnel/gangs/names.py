@@ -1,13 +1,13 @@
-"""What everything is called. All indices count from 0."""
+"""Names of all objects. Indices count from 0."""
 
 
 def base_gang(set_name: str, replica: int) -> str:
-    """Also the name of the replica's headless service."""
+    """Name of a base gang, and of the replica's headless service."""
     return f"{set_name}-{replica}"
 
 
 def clique(set_name: str, replica: int, role: str) -> str:
-    """A clique that stands alone."""
+    """Name of a standalone clique."""
     return f"{set_name}-{replica}-{role}"
 
 
@@ -16,23 +16,23 @@ def group(set_name: str, replica: int, short: str) -> str:
 
 
 def member(group_name: str, group_replica: int, role: str) -> str:
-    """A clique of a scaling group."""
+    """Name of a clique in a scaling group."""
     return f"{group_name}-{group_replica}-{role}"
 
 
 def scaled_gang(group_name: str, group_replica: int, min_available: int) -> str:
-    """The gang of a group replica above the minimum; they are counted from the first of them."""
+    """Name of the gang of a group replica above the minimum, counted from the first of these."""
     return f"{group_name}-{group_replica - min_available}"
 
 
 def namespace(name: str) -> str:
-    """The namespace of an object, which its full name begins with unless it is `default`."""
+    """Namespace of an object, the prefix of its full name unless it is `default`."""
     before, slash, _ = name.partition("/")
     return before if slash else "default"
 
 
 def short(name: str) -> str:
-    """The name within its namespace."""
+    """Name without its namespace."""
     return name.rpartition("/")[2]
 
 

@@ -1,10 +1,10 @@
 """The objects of the gang layer: pods, cliques, scaling groups, sets, gangs, nodes.
 
-They are the state of a cluster as a controller sees it, in one namespace of names: an object of the
-namespace `default` is called by its name, one of another by `namespace/name`. A controller reads
-them and returns commands; only the driver that fills the `View` changes them. `assign` copies what
-an API server may change from a newer copy, `snapshot` makes such a copy, as a watch sends it.
-Times are seconds of the run; `NEVER` stands for what has not happened.
+They hold the state of a cluster as a controller sees it. An object in the namespace `default` is
+known by its name, any other by `namespace/name`. A controller reads objects and returns commands;
+only the driver that fills the `View` changes them. `assign` copies the fields that an API server
+may change from a newer copy, `snapshot` makes such a copy, as a watch sends it. Times are seconds
+of the run; `NEVER` means that it has not happened.
 """
 
 from bisect import bisect_left
@@ -25,7 +25,7 @@ from windtunnel.gangs.templates import (
 )
 
 GATE: Final = "grove.io/podgang-pending-creation"
-"""The scheduling gate that every pod is born with, and that its gang takes off."""
+"""The scheduling gate that every pod is created with, and that its controller removes."""
 
 POD: Final = "Pod"
 CLIQUE: Final = "PodClique"
@@ -64,26 +64,27 @@ _CHANGING: Final = {
     ),
     SET: ("spec", "replicas", "generation", "status"),
 }  # fmt: skip
-"""What of an object an API server may change, by kind."""
+"""Fields that an API server may change, by kind."""
 
 
 class Thing:
-    """What every object has: a name, an id that no other object ever had, an owner, its dates."""
+    """The fields of every object: name, unique id, owner, times."""
 
     def __init__(self, kind: str, name: str) -> None:
         self.kind: Final = kind
         self.name: Final = name
         self.uid = ""
-        """Issued by the API server, opaque and never used again; empty before that."""
+        """Opaque, issued by the API server and never reused; empty before that."""
         self.version = ""
-        """The resource version: opaque, another one after each change."""
+        """The resource version: opaque, and different after each change."""
         self.owner_uid = ""
-        """Its owner goes with it; empty for what people create. A pod's is its clique's."""
+        """The owner, whose deletion deletes this object; empty if a user created it. A pod's owner
+        is its clique."""
         self.created_s = NEVER
         self.deleted_s = NEVER
-        """Since when it is being deleted; it stays until nothing holds it back."""
+        """When its deletion began; the object stays until all finalizers are removed."""
         self.finalizers: tuple[str, ...] = ()
-        """What must be taken off before it is gone."""
+        """Finalizers that must be removed before it is gone."""
         self.conditions: dict[str, Condition] = {}
 
     @property
@@ -91,14 +92,14 @@ class Thing:
         return self.deleted_s >= 0.0
 
     def assign(self, newer: "Thing") -> None:
-        """Becomes as a newer copy of the same object, which is not shared."""
+        """Copies the mutable fields from a newer copy of the object, which must not be shared."""
         for name in _EVERY_KIND:
             setattr(self, name, getattr(newer, name))
         for name in _CHANGING.get(self.kind, ()):
             setattr(self, name, getattr(newer, name))
 
     def snapshot(self) -> "Thing":
-        """A copy that shares nothing that changes, and knows nothing of what it owns."""
+        """Returns a copy that shares no mutable state and does not know what it owns."""
         made = self.anew()
         made.assign(self)
         made.conditions = dict(self.conditions)
@@ -107,22 +108,22 @@ class Thing:
         return made
 
     def anew(self) -> "Thing":
-        """An object that was made of the same, and to which nothing has happened."""
+        """Returns a new object with the same construction arguments and no history."""
         raise NotImplementedError
 
     # Kept by the view.
 
     def mark(self, changes: Changes) -> None:
-        """Notes what has to be looked at when this object has changed."""
+        """Records what has to be checked after a change of this object."""
 
     def adopt(self, thing: "Owned") -> None:
-        """Takes something that it owns."""
+        """Adds an object that it owns."""
 
     def release(self, thing: "Owned") -> None:
-        """Gives up something that it owned, if it is this very one."""
+        """Drops an object that it owned, if it is the same instance."""
 
     def owned(self) -> "Sequence[Owned]":
-        """What it owns and is not being deleted; of a clique all pods."""
+        """Returns what it owns, without objects being deleted; for a clique, all pods."""
         return []
 
 
@@ -138,14 +139,14 @@ class Node(Thing):
     ) -> None:
         super().__init__(NODE, name)
         self.capacity: Final = capacity
-        """What it has for pods, by resource: `cpu`, `memory`, `nvidia.com/gpu`, `pods`."""
+        """Allocatable resources: `cpu`, `memory`, `nvidia.com/gpu`, `pods`."""
         self.labels: Final = labels
         self.taints: Final = taints
         """Keys, values and effects."""
         self.cordoned = False
-        """No new pod is placed here."""
+        """Whether it is closed to new pods."""
         self.ready = True
-        """False while it has failed: nothing runs here."""
+        """False after a node failure: nothing runs here."""
 
     def anew(self) -> Thing:
         return Node(self.name, self.capacity, self.labels, self.taints)
@@ -155,17 +156,17 @@ class Node(Thing):
 
 
 class Owned(Thing):
-    """What belongs to a replica of a set."""
+    """An object that belongs to a set or to one of its replicas."""
 
     def __init__(self, kind: str, name: str, set_name: str, replica: int) -> None:
         super().__init__(kind, name)
         self.set_name: Final = set_name
         self.replica: Final = replica
-        """The set replica that it goes with; -1 when it is the set's own."""
+        """The set replica it belongs to; -1 if it belongs to the set as a whole."""
 
 
 class GangMember(Owned):
-    """A clique or a pod: what has a place in a gang."""
+    """A clique or a pod, which has a place in a gang."""
 
     def __init__(self, kind: str, name: str, place: CliquePlace, template: CliqueTemplate) -> None:
         super().__init__(kind, name, place.set_name, place.replica)
@@ -175,7 +176,7 @@ class GangMember(Owned):
         self.gang: Final = place.gang
         self.base_gang: Final = place.base_gang
         self.template = template
-        """Pods are made from this; an update of a clique replaces it."""
+        """The template for pods; an update of a clique replaces it."""
 
 
 # What a pod counts for in its clique.
@@ -191,37 +192,38 @@ _HELD: Final = 256
 
 
 class Pod(GangMember):
-    """One pod of a clique. What the cluster does to it comes first, what it was made of after."""
+    """One pod of a clique. Mutable cluster state comes first, then what it was created with."""
 
     def __init__(self, name: str, clique: "PodClique", index: int) -> None:
         super().__init__(POD, name, clique.place, clique.template)
         self.owner_uid = clique.uid
         self.counts = 0
-        """What its clique counts it for. The view keeps it."""
+        """The marks under which its clique counts it; maintained by the view."""
         self.turn = 0
-        """Its place among the pods that the clique got. The view keeps it."""
+        """Its rank in the order in which the clique got its pods; maintained by the view."""
         self.gates: list[str] = [GATE, *clique.template.gates]
         self.node = ""
         self.scheduled_s = NEVER
         """When it was bound to its node."""
         self.phase = PENDING
         self.started = False
-        """Some container is started and not ready, or all are ready. With a startup probe, it is
-        started when that has passed."""
+        """Whether a container is started but not ready, or all are ready. A container with a
+        startup probe counts as started once the probe has passed."""
         self.ready = False
         self.ready_s = NEVER
         """When it last became ready."""
         self.erroneous = False
-        """It is not ready, and a container of it last ended with an exit code other than 0."""
+        """Whether it is not ready and one of its containers last exited with a non-zero code."""
         self.index: Final = index
-        """Its place in the clique: lowest free first, so that host names survive it."""
+        """Its index in the clique: the lowest free one, so that a replacement keeps the host name.
+        """
         self.clique: Final = clique.name
         self.clique_uid: Final = clique.uid
         self.template_hash: Final = clique.template.hash
         self.requests: Final = clique.template.requests
         self.scheduler: Final = clique.template.scheduler
         self.waits_for: Final = clique.starts_after
-        """Its containers start only once each of these cliques has so many pods ready."""
+        """Its containers start only once each of these cliques has this number of pods ready."""
 
     @property
     def scheduled(self) -> bool:
@@ -233,11 +235,11 @@ class Pod(GangMember):
 
     @property
     def active(self) -> bool:
-        """It holds its place in the clique: neither leaving nor at its end."""
+        """Whether it counts towards its clique: neither terminating nor finished."""
         return self.deleted_s < 0.0 and self.phase not in _ENDED
 
     def worth(self, template_hash: str) -> int:
-        """What it counts for in a clique with that template, as a sum of marks."""
+        """Returns its marks in a clique with that template, as a sum."""
         if self.deleted_s >= 0.0:
             return 0
         if self.phase in _ENDED:
@@ -269,7 +271,7 @@ class Pod(GangMember):
 
 
 class PodTally:
-    """The pods of a clique by what they count for; kept by the view."""
+    """Counts of a clique's pods by state; maintained by the view."""
 
     def __init__(self) -> None:
         self.active = 0
@@ -305,24 +307,24 @@ class PodTally:
 
 
 class PodIndex:
-    """The pods of a clique by what is to be done to them, without a search through all."""
+    """The pods of a clique by the action they need, so that none requires a search through all."""
 
     def __init__(self) -> None:
         self.ended: Final[dict[str, Pod]] = {}
         self.held: Final[dict[str, Pod]] = {}
-        """Active, and our gate is on them."""
+        """Active pods that have our gate."""
         self.old_unready: Final[dict[str, Pod]] = {}
-        """Active, not ready, and of another template than the clique's."""
+        """Active pods that are not ready and whose template differs from the clique's."""
         self.old_ready: Final[list[tuple[float, int, str]]] = []
-        """Of another template, too, and ready: creation, index and name, the oldest first."""
+        """Ready active pods whose template differs: creation time, index and name, oldest first."""
         self.indices: Final[list[tuple[int, int, str]]] = []
-        """Of the active ones: index, turn and name."""
+        """Index, turn and name of active pods, sorted."""
         self._taken: Final[dict[int, int]] = {}  # by index: active pods that have it
         self.roster = NameRoster()
-        """The names of the active ones."""
+        """The names of the active pods."""
 
     def move(self, pod: Pod, before: int, after: int) -> None:
-        """A pod counts for something else."""
+        """Moves a pod between indexes after its marks changed."""
         changed = before ^ after
         if changed & _ENDED_MARK:
             _put(self.ended, pod, there=bool(after & _ENDED_MARK))
@@ -353,11 +355,11 @@ class PodIndex:
             del self._taken[index]
 
     def above(self, index: int) -> int:
-        """How many active pods have this index or a higher one."""
+        """Returns how many active pods have this index or a higher one."""
         return len(self.indices) - bisect_left(self.indices, (index, -1, ""))
 
     def free_indices(self, count: int, gone: Iterable[Pod]) -> list[int]:
-        """The lowest indices that no active pod has, `gone` left aside."""
+        """Returns the lowest indices that no active pod has, treating `gone` pods as deleted."""
         leaving: dict[int, int] = {}
         for pod in gone:
             leaving[pod.index] = leaving.get(pod.index, 0) + 1
@@ -370,7 +372,8 @@ class PodIndex:
         return sorted(found)[:count]
 
     def _hole(self, number: int) -> int:
-        """The free index below which so many others are free; no index is taken twice."""
+        """Returns the free index with `number` free ones below it; requires that no index is taken
+        twice."""
         low, high = 0, len(self.indices)
         while low < high:
             middle = (low + high) // 2
@@ -415,21 +418,21 @@ class PodClique(GangMember):
         self.replicas = replicas
         self.min_available: Final = template.min_available
         self.starts_after: Final = starts_after
-        """Cliques that come before it, each with how many of its pods must be ready."""
+        """Cliques that start before it, each with the number of its pods that must be ready."""
         self.incarnation: Final = incarnation
-        """Terminations before it was created, of its set replica and of its group replica."""
+        """Terminations of its set replica and group replica before it was created."""
         self.status = CliqueStatus()
         self.pods: Final[dict[str, Pod]] = {}
-        """Its pods by name, those that are leaving included; kept by the view."""
+        """Pods by name, including terminating ones; maintained by the view."""
         self.places: Final[dict[int, Pod]] = {}
-        """The last pod that was given each index; kept by the view."""
+        """The latest pod of each index; maintained by the view."""
         self.tally = PodTally()
         self.pod_index: Final = PodIndex()
         self._turns = 0  # pods that it got so far
 
     @property
     def needed(self) -> int:
-        """How many replicas make it whole: its minimum, or none where it was scaled to zero."""
+        """Returns how many pods make it whole: its minimum, or 0 if it was scaled to zero."""
         return self.min_available if self.replicas else 0
 
     def anew(self) -> Thing:
@@ -466,7 +469,7 @@ class PodClique(GangMember):
         return list(self.pods.values())
 
     def count(self, pod: Pod) -> None:
-        """Follows a change of one pod."""
+        """Updates the counts after a change of one pod."""
         self._mark(pod, pod.worth(self.template.hash))
 
     def _mark(self, pod: Pod, marks: int) -> None:
@@ -478,7 +481,7 @@ class PodClique(GangMember):
             pod.counts = marks
 
     def recount(self) -> None:
-        """Follows a change of the template."""
+        """Updates the counts after a change of the template."""
         for pod in self.pods.values():
             self.count(pod)
 
@@ -495,13 +498,13 @@ class ScalingGroup(Owned):
         self.members: Final = template.roles
         self.status = GroupStatus()
         self.cliques: Final[dict[int, dict[str, PodClique]]] = {}
-        """Its cliques by replica and role; kept by the view."""
+        """Cliques by replica and role; maintained by the view."""
         self.extent = 0
-        """One more than the highest replica of which there is a clique; kept by the view."""
+        """One more than the highest replica that has a clique; maintained by the view."""
 
     @property
     def needed(self) -> int:
-        """How many replicas make it whole: its minimum, or none where it was scaled to zero."""
+        """Returns how many replicas make it whole: its minimum, or 0 if it was scaled to zero."""
         return self.min_available if self.replicas else 0
 
     def anew(self) -> Thing:
@@ -531,12 +534,12 @@ class ScalingGroup(Owned):
 
 
 class PodGang(Owned):
-    """What a scheduler admits whole or not at all."""
+    """A gang, which a scheduler admits whole or not at all."""
 
     def __init__(self, name: str, set_name: str, replica: int, base: str = "") -> None:
         super().__init__(GANG, name, set_name, replica)
         self.base: Final = base
-        """The gang that must be placed first; empty for a base gang."""
+        """The base gang, which must be placed first; empty if this is one."""
         self.groups: tuple[PodGroup, ...] = ()
         self.pack: Pack | None = None
         """Packs the whole gang."""
@@ -544,9 +547,9 @@ class PodGang(Owned):
         self.priority_class = ""
         self.scheduler = ""
         self.topology = ""
-        """The ClusterTopologyBinding whose levels the constraints were translated by."""
+        """The ClusterTopologyBinding that translated the constraints."""
         self.reuse = ""
-        """An earlier gang whose placement is to be tried first."""
+        """An earlier gang whose placement is tried first."""
         self.phase = PENDING
         self.placement_score = 0.0
         """How close together it was placed, 0 to 1; written by the scheduler."""
@@ -562,14 +565,14 @@ class PodGang(Owned):
 
 
 class Attachment(Owned):
-    """What a set needs beside pods: services, resource claims, autoscalers, accounts."""
+    """An object that a set needs besides pods: a service, resource claim, autoscaler or account."""
 
     def __init__(
         self, kind: str, name: str, set_name: str, replica: int, body: dict[str, object]
     ) -> None:
         super().__init__(kind, name, set_name, replica)
         self.body: Final = body
-        """All of its manifest but apiVersion, kind and what its metadata has of every object."""
+        """Its manifest without apiVersion, kind and the metadata that all objects have."""
         self.key: Final = f"{kind}/{name}"
 
     def anew(self) -> Thing:
@@ -583,19 +586,19 @@ class Attachment(Owned):
 
 
 class SetReplica:
-    """The parts of one set replica that exist; kept by the view."""
+    """The existing parts of one set replica; maintained by the view."""
 
     def __init__(self) -> None:
         self.turnover = 0
-        """Counts the gangs that came and went."""
+        """Counts additions and removals of gangs."""
         self.attachments: Final[dict[str, Attachment]] = {}
         """By kind and name: `Service/web-0`."""
         self.cliques: Final[dict[str, PodClique]] = {}
-        """The cliques that stand alone, by role."""
+        """Standalone cliques by role."""
         self.groups: Final[dict[str, ScalingGroup]] = {}
-        """By the short name."""
+        """By short name."""
         self.gangs: Final[dict[str, PodGang]] = {}
-        """By the full name."""
+        """By full name."""
 
     def add(self, thing: Owned) -> None:
         if isinstance(thing, PodClique):
@@ -609,7 +612,7 @@ class SetReplica:
             self.attachments[thing.key] = thing
 
     def discard(self, thing: Owned) -> None:
-        """Takes an object out, if it is this very one."""
+        """Removes an object, if it is the same instance."""
         if isinstance(thing, PodClique):
             if self.cliques.get(thing.role) is thing:
                 del self.cliques[thing.role]
@@ -625,18 +628,19 @@ class SetReplica:
 
 
 class PodCliqueSet(Thing):
-    """N copies of a whole serving system; what a person writes."""
+    """N copies of a whole serving system, as declared by a user."""
 
     def __init__(self, name: str, spec: SetSpec) -> None:
         super().__init__(SET, name)
         self.spec = spec
         self.replicas = spec.replicas
-        """How many are wanted: what `spec` says, until it is scaled."""
+        """Replicas wanted: those of `spec`, until the set is scaled."""
         self.generation = 1
         """Counts the changes of `spec`."""
         self.status = SetStatus()
         self.parts: Final[dict[int, SetReplica]] = {}
-        """What exists of each replica; kept by the view. What is the set's own has the key -1."""
+        """Existing parts by replica; maintained by the view. Objects of the set itself have the key
+        -1."""
 
     def anew(self) -> Thing:
         return PodCliqueSet(self.name, self.spec)

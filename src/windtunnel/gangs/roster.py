@@ -1,7 +1,7 @@
-"""Names in order, in blocks: a roster with one name more or less shares all blocks but one.
+"""Sorted names in blocks: rosters that differ by one name share all blocks but one.
 
-A gang refers to thousands of pods, and an update replaces them one by one. What is written and
-compared after each of them costs a block and a list of blocks, not all names.
+A gang refers to thousands of pods, and an update replaces them one by one. Writing and comparing
+after each replacement costs one block and the list of blocks, not all names.
 """
 
 from bisect import bisect_left
@@ -9,17 +9,17 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 BLOCK: Final = 64
-"""Names in a block that is built anew; one of twice as many is split."""
+"""Names in a newly built block; a block of twice as many is split."""
 
 Block = tuple[str, ...]
 
 
 class NameRoster:
-    """Sorted names, each once; never changed."""
+    """Immutable sorted unique names."""
 
     def __init__(self, blocks: tuple[Block, ...] = (), size: int = 0) -> None:
         self.blocks: Final = blocks
-        """None of them is empty."""
+        """None is empty."""
         self._size: Final = size
 
     def __len__(self) -> int:
@@ -43,11 +43,12 @@ class NameRoster:
         return hash(tuple(self))
 
     def _block(self, name: str) -> int:
-        """Where a name is, or belongs; the number of blocks: after all of them."""
+        """Returns the block that has a name or should have it; the number of blocks if after all of
+        them."""
         return bisect_left(self.blocks, name, key=_last)
 
     def plus(self, name: str) -> "NameRoster":
-        """The roster with a name that it does not have."""
+        """Returns the roster with another name, which must be new."""
         blocks = self.blocks
         if not blocks:
             return NameRoster(((name,),), 1)
@@ -61,7 +62,7 @@ class NameRoster:
         return NameRoster(blocks[:at] + changed + blocks[at + 1 :], self._size + 1)
 
     def minus(self, name: str) -> "NameRoster":
-        """The roster without a name that it has."""
+        """Returns the roster without a name, which must be in it."""
         at, blocks = self._block(name), self.blocks
         block = blocks[at]
         place = bisect_left(block, name)
@@ -71,7 +72,8 @@ class NameRoster:
         return NameRoster(blocks[:at] + changed + blocks[at + 1 :], self._size - 1)
 
     def until(self, newer: "NameRoster") -> tuple[list[str], list[str]]:
-        """What has left and what is new in another roster, in order, by the blocks that differ."""
+        """Returns the names removed and the names added in a newer roster, sorted, comparing only
+        the blocks that differ."""
         ours = {id(block) for block in self.blocks}
         theirs = {id(block) for block in newer.blocks}
         before = {name for block in self.blocks if id(block) not in theirs for name in block}
@@ -80,7 +82,7 @@ class NameRoster:
 
 
 def roster_of(names: Iterable[str]) -> NameRoster:
-    """A roster of names, each of which is given once."""
+    """Builds a roster from unique names."""
     known = sorted(names)
     blocks = [tuple(known[at : at + BLOCK]) for at in range(0, len(known), BLOCK)]
     return NameRoster(tuple(blocks), len(known))

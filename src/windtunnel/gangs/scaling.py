@@ -1,8 +1,8 @@
-"""The scale subresource of cliques, scaling groups and sets: what an autoscaler may turn.
+"""The scale subresource of cliques, scaling groups and sets, for autoscalers.
 
-The number of replicas belongs to the autoscaler: controllers never put it back, and a template's
-replicas only count when something comes into being. Everything can be scaled to zero and back; in
-between zero and `minAvailable` there is no gang, so that is refused.
+The number of replicas belongs to the autoscaler: controllers never reset it, and a template's
+replicas count only at creation. Everything can be scaled to zero and back; a scale between zero and
+`minAvailable` is refused, as it is not a whole gang.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from windtunnel.gangs.view import View
 
 
 def scale(view: View, kind: str, name: str, replicas: int) -> Scale:
-    """The command that scales something, if that is possible."""
+    """Returns the command that scales an object; raises InputError if that is not possible."""
     if replicas < 0:
         raise InputError(f"{name} cannot have {replicas} replicas", allowed="0 or more")
     if kind == SET:

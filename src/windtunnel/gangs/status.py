@@ -1,4 +1,4 @@
-"""What there is to say of a cluster at one time, as plain data: `windtunnel gangs status`."""
+"""The state of a cluster at one time as plain data, for `windtunnel gangs status`."""
 
 from windtunnel.core.telemetry import Plain
 from windtunnel.gangs.controllers.gates import why_held
@@ -7,7 +7,7 @@ from windtunnel.gangs.view import View
 
 
 def status_of(view: View, now_s: float) -> dict[str, Plain]:
-    """Sets with all that they own, gangs, pods, nodes and events, each in the order of names."""
+    """Returns sets with all that they own, gangs, pods, nodes and events, sorted by name."""
     used: dict[str, dict[str, Plain]] = {}
     for pod in view.pods.values():
         if pod.node:
@@ -31,7 +31,7 @@ def status_of(view: View, now_s: float) -> dict[str, Plain]:
 
 
 def _pending(view: View) -> dict[str, Plain]:
-    """Of every gang that waits why: what the scheduler says, or what its pods are held by."""
+    """Returns why each waiting gang waits: the scheduler's reason, or its pods' gates."""
     found: dict[str, Plain] = {}
     for name, gang in sorted(view.gangs.items()):
         if gang.why_pending:
@@ -43,7 +43,7 @@ def _pending(view: View) -> dict[str, Plain]:
 
 
 def pod_word(pod: Pod) -> str:
-    """The one word that kubectl shows for a pod."""
+    """Returns the status word that kubectl shows for a pod."""
     if pod.terminating:
         return "Terminating"
     if pod.gated:

@@ -1,9 +1,9 @@
-"""What controllers write to the status of objects: what was last seen, and what they remember.
+"""The status that controllers write to objects: the last observed state, and its history.
 
-A controller that starts knows nothing but this: incarnations, when something was first scheduled,
-losses, how far an update has come, revisions with their pod templates, terminations under way.
-`read_back` gives a status as it comes out of the JSON that it is stored as.
-Times are seconds of the run; `NEVER` stands for what has not happened.
+A starting controller knows nothing else: incarnations, when a part was first scheduled, losses, the
+progress of an update, revisions with their pod templates, terminations under way. `read_back`
+returns a status as decoded from the JSON that it is stored as. Times are seconds of the run;
+`NEVER` means that it has not happened.
 """
 
 from typing import Final, TypeVar
@@ -17,7 +17,7 @@ NEVER: Final = -1.0
 
 
 class Condition(Struct, frozen=True):
-    """One thing that is known of an object; its time moves only when the status changes."""
+    """A condition of an object; its time changes only when its status does."""
 
     type: str
     status: str
@@ -26,12 +26,12 @@ class Condition(Struct, frozen=True):
     since_s: float
 
     def says(self, status: str, reason: str, message: str) -> bool:
-        """Whether it already says just this, since whenever."""
+        """Whether it already has this content, regardless of its time."""
         return self.status == status and self.reason == reason and self.message == message
 
 
 class ObjectEvent(Struct, frozen=True):
-    """Something worth telling, once: a second event of the same `key` is the same event."""
+    """An event that is reported once: a second one with the same `key` is the same event."""
 
     key: str
     level: str
@@ -43,11 +43,11 @@ class ObjectEvent(Struct, frozen=True):
 
 
 class Status(Struct, omit_defaults=True, rename="camel"):
-    """What was last seen of an object. A new one replaces it whole."""
+    """The last observed state of an object. A new status replaces it whole."""
 
     replicas: int = 0
     updated: int = 0
-    """Pods, or replicas, made from the newest templates."""
+    """Pods or replicas made from the newest templates."""
     update_started_s: float = NEVER
     update_ended_s: float = NEVER
 
@@ -57,32 +57,33 @@ class Status(Struct, omit_defaults=True, rename="camel"):
 
 
 class PartStatus(Status):
-    """What a clique and a scaling group have both; a part is a pod, or a replica."""
+    """The fields common to cliques and scaling groups; a part is a pod or a group replica."""
 
     observed: bool = False
-    """It has been looked at since it was created."""
+    """Whether it has been observed since it was created."""
     scheduled: int = 0
     first_scheduled_s: float = NEVER
-    """When a part of it was first bound: what was never scheduled is never terminated."""
+    """When its first part was bound: gangs that were never scheduled are never terminated."""
     turned_s: float = NEVER
-    """When it last went from nothing scheduled to something, or back."""
+    """When it last went from no scheduled parts to some, or back."""
     losses: int = 0
     """How often it went from some scheduled parts to none."""
     lost_rule: str = ""
-    """What the set says of having lost all: see `conditions`."""
+    """The set's rule for having lost all scheduled parts; see `conditions`."""
     update_peak: int = 0
-    """The most that served since the update started: what it has to come back to."""
+    """The most parts that served since the update started: the level to recover before the next
+    step."""
     stuck: bool = False
-    """It is updating, and the update of its set has made no progress for its deadline."""
+    """Whether it is updating while its set's update has made no progress within the deadline."""
 
     @property
     def excused(self) -> bool:
-        """An update is in progress, which explains what is missing."""
+        """Whether an update in progress explains missing parts."""
         return self.updating and not self.stuck
 
 
 class CliqueStatus(PartStatus):
-    """Of a clique, in pods."""
+    """The status of a clique, counted in pods."""
 
     ready: int = 0
     first_ready_s: float = NEVER
@@ -90,29 +91,29 @@ class CliqueStatus(PartStatus):
     updated_ready: int = 0
     gated: int = 0
     erroneous: int = 0
-    """Not ready, and a container last ended with an exit code other than 0."""
+    """Pods that are not ready and whose container last exited with a non-zero code."""
     unready: int = 0
-    """Started, and not ready."""
+    """Pods that started but are not ready."""
 
 
 class GroupStatus(PartStatus):
-    """Of a scaling group, in replicas."""
+    """The status of a scaling group, counted in replicas."""
 
     healthy: int = 0
-    """Replicas that are scheduled and of which no clique is breached."""
+    """Scheduled replicas without a breached clique."""
     available: int = 0
     revision: str = ""
-    """The revision of the set that all of its replicas have."""
+    """The set revision that all of its replicas have."""
     incarnations: dict[int, int] = {}
-    """By replica: how often it was terminated so far. See `termination`."""
+    """Terminations so far, by replica. See `termination`."""
     recycled: dict[int, int] = {}
-    """Replicas whose termination is under way, each with the incarnation that comes next."""
+    """Replicas whose termination is under way, each with its next incarnation."""
     futile: dict[int, int] = {}
-    """By replica: terminations in a row before which it had not been ready."""
+    """Consecutive terminations without having become ready, by replica."""
 
 
 class Revision(StatusValue, frozen=True):
-    """The pod templates of a set at one time, kept so that one can go back to them."""
+    """The pod templates of a set at one time, kept for rollbacks."""
 
     number: int
     hash: str
@@ -121,39 +122,40 @@ class Revision(StatusValue, frozen=True):
 
 
 class SetStatus(Status):
-    """Of a set, in set replicas; it is `updating` while an update is rolled out."""
+    """The status of a set, counted in set replicas; `updating` while an update is rolled out."""
 
     observed_generation: int = 0
     available: int = 0
     revision: str = ""
-    """The hash of the pod templates that the set is at, or on its way to."""
+    """Hash of the pod templates that the set has or is being updated to."""
     revisions: tuple[Revision, ...] = ()
-    """Oldest first; the last is the one that it is at."""
+    """Oldest first; the last one is current."""
     progressed_s: float = NEVER
-    """When the update last came on."""
+    """When the update last progressed."""
     progress: int = 0
-    """How far it had come by then."""
+    """The progress at that time."""
     turns: tuple[int, ...] = ()
-    """The replicas that are being updated."""
+    """The replicas being updated."""
     turned_s: dict[int, float] = {}
-    """Since when each of them is."""
+    """Since when each replica in `turns` has been updating."""
     done: tuple[int, ...] = ()
-    """The replicas that this update has behind them."""
+    """The replicas that this update has finished."""
     incarnations: dict[int, int] = {}
-    """By replica: how often it was terminated so far. See `termination`."""
+    """Terminations so far, by replica. See `termination`."""
     recycled: dict[int, int] = {}
-    """Replicas whose termination is under way, each with the incarnation that comes next."""
+    """Replicas whose termination is under way, each with its next incarnation."""
     futile: dict[int, int] = {}
-    """By replica: terminations in a row before which it had not been ready."""
+    """Consecutive terminations without having become ready, by replica."""
     scales: dict[str, int] = {}
-    """Replicas of cliques that stand alone, as they were when a recycle took them away."""
+    """Replicas of standalone cliques, saved when a termination deleted them."""
     adopted: dict[str, str] = {}
-    """By our hash of a pod template, or of all: the one that Grove's operator had given it."""
+    """Hashes that Grove's operator had assigned, by our hash of a pod template, or of all
+    templates."""
 
 
 AnyStatus = TypeVar("AnyStatus", bound=Status)
 
 
 def read_back(status: AnyStatus) -> AnyStatus:
-    """A status after it was written as JSON and read again, as a controller that starts gets it."""
+    """Returns a status after encoding it as JSON and back, as a starting controller receives it."""
     return msgspec.json.decode(msgspec.json.encode(status), type=type(status))

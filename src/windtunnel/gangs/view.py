@@ -1,11 +1,11 @@
-"""The read cache: the objects of a cluster as controllers see them, and who owns whom.
+"""The read cache: the objects of a cluster as controllers see them, and their ownership.
 
 A driver fills it: live from list-watches, the twin from its simulated API server. It may lag behind
-the API server, an object may show up before its owner, and an object that is being deleted stays
-visible until it is gone. Controllers read it and return commands; nothing here carries them out.
+the API server, an object may appear before its owner, and an object that is being deleted stays
+visible until it is gone. Controllers read it and return commands; nothing here executes them.
 
-Every change is noted for each `Changes` that was asked for with `watch`, so that a pass costs what
-changed and not what exists.
+Every change is recorded in each `Changes` handed out by `watch`, so that a pass costs what changed,
+not what exists.
 """
 
 from typing import Final, cast
@@ -34,7 +34,7 @@ from windtunnel.gangs.statuses import ObjectEvent
 __all__ = ["Changes", "View"]
 
 MOST_EVENTS: Final = 10_000
-"""The newest are kept."""
+"""The newest events are kept."""
 
 
 class View:
@@ -57,19 +57,20 @@ class View:
             POD: cast("dict[str, Thing]", self.pods),
             NODE: cast("dict[str, Thing]", self.nodes),
         }
-        """Objects by kind and name; each kind of attachment joins with its first."""
+        """Objects by kind and name; a kind of attachment is added with its first object."""
         self.levels: Final[dict[str, dict[str, str]]] = {}
-        """Topologies by name: from domain to the key of the node label, broadest first."""
+        """Topologies by name, each mapping a domain to its node label key, broadest first."""
         self.priorities: Final[dict[str, int]] = {}
-        """Priority classes; one that is not here counts 0."""
+        """Priority classes; an unknown class counts as 0."""
         self.events: Final[dict[str, ObjectEvent]] = {}
         """By key, oldest first."""
         self._watchers: Final[list[Changes]] = []
         self.ownerless: Final[dict[str, dict[str, Owned]]] = {}
-        """Objects whose owner is not here yet: by its uid, then by kind and name."""
+        """Objects whose owner is not in the cache yet: by the owner's uid, then by kind and name.
+        """
 
     def watch(self) -> Changes:
-        """A record of changes that begins with everything there is."""
+        """Returns a record of changes that starts with all existing objects."""
         changes = Changes()
         changes.sets.update(dict.fromkeys(self.sets))
         changes.groups.update(dict.fromkeys(self.groups))
@@ -89,17 +90,17 @@ class View:
     # Reading.
 
     def find(self, kind: str, name: str) -> Thing | None:
-        """The object of a kind and a name, one that is being deleted included."""
+        """Returns the object of a kind and a name, even if it is being deleted."""
         known = self._kinds.get(kind)
         return None if known is None else known.get(name)
 
     def set_of(self, name: str) -> PodCliqueSet | None:
-        """The set of a name, if it is to be kept: not one that is being deleted."""
+        """Returns the set of a name, unless it is being deleted."""
         owner = self.sets.get(name)
         return None if owner is None or owner.deleted_s >= 0.0 else owner
 
     def owner_of(self, thing: Thing) -> Thing | None:
-        """The very object that owns another, if it is here."""
+        """Returns the object that owns another, matched by uid, if it is in the cache."""
         owner: Thing | None = None
         if isinstance(thing, Pod):
             owner = self.cliques.get(thing.clique)
@@ -110,7 +111,8 @@ class View:
         return owner if owner is not None and owner.uid == thing.owner_uid else None
 
     def keeper_of(self, thing: Owned | None) -> PodCliqueSet | None:
-        """The set that keeps something; None for what goes, alone or with an owner."""
+        """Returns the set that an object belongs to; None if the object or one of its owners is
+        being deleted."""
         if thing is None or thing.deleted_s >= 0.0:
             return None
         owner = self.owner_of(thing)
@@ -121,9 +123,9 @@ class View:
     # Filling.
 
     def put(self, thing: Thing) -> None:
-        """An object as the API server has it: added, or changed in any way since the last time.
+        """Adds or updates an object as the API server has it, however it changed.
 
-        The cache keeps one instance for each uid; what may change is copied into it.
+        The cache keeps one instance per uid; mutable fields are copied into it.
         """
         known = self.find(thing.kind, thing.name)
         if known is not None and known.uid != thing.uid:
@@ -161,7 +163,7 @@ class View:
         self.changed(thing)
 
     def remove(self, thing: Thing) -> None:
-        """The object is gone."""
+        """Removes an object that is gone."""
         if self._kinds[thing.kind].pop(thing.name, None) is None:
             raise InvariantBroken(f"the {thing.kind} {thing.name} is removed twice")
         self._unlink(thing)
@@ -175,7 +177,7 @@ class View:
                 watcher.sets[thing.set_name] = None
 
     def changed(self, thing: Thing) -> None:
-        """Notes that an object changed; to be called after each change of its fields in place."""
+        """Records that an object changed; to be called after each change of its fields in place."""
         if isinstance(thing, Pod):
             clique = self.cliques.get(thing.clique)
             if clique is not None and clique.uid == thing.clique_uid:
@@ -187,14 +189,14 @@ class View:
             thing.mark(watcher)
 
     def gang_patched(self, gang: PodGang) -> None:
-        """Notes that a gang refers to other pods."""
+        """Records that a gang refers to other pods."""
         for watcher in self._watchers:
             watcher.gangs[gang.name] = None
             for pod_group in gang.groups:
                 watcher.cliques[pod_group.name] = None
 
     def emit(self, event: ObjectEvent) -> None:
-        """Keeps an event; a second one of the same key is the same event."""
+        """Stores an event, unless one with the same key is stored."""
         if event.key in self.events:
             return
         self.events[event.key] = event

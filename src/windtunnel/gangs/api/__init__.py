@@ -1,1 +1,1 @@
-"""Grove's kinds as people write them: read, checked with sentences, and turned into templates."""
+"""Grove's kinds as users write them: read, validated with sentences, and turned into templates."""

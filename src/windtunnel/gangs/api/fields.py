@@ -1,4 +1,4 @@
-"""The kinds of value that Grove's manifests have beside those of every manifest."""
+"""Value types of Grove's manifests, beyond those that all manifests share."""
 
 import re
 from typing import Annotated

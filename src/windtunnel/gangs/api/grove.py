@@ -1,7 +1,7 @@
-"""What Grove's API server would refuse of a set: extensions of ours, and what it asks for itself.
+"""Faults that Grove's API server would find in a set: our extensions, and fields it requires.
 
-A field that its CRD does not know is refused by `kubectl apply`, which checks fields strictly, and
-dropped where that check is off.
+`kubectl apply` validates strictly and refuses a field that the CRD does not know; where strict
+validation is off, the field is dropped.
 """
 
 import re
@@ -25,7 +25,7 @@ VALUE_RULE: Final = "nothing, or letters, digits, '-', '_' and '.', at most 63"
 
 
 def extensions(manifest: SetManifest) -> list[tuple[KeyPath, str]]:
-    """What is written that only this program knows, and what it is."""
+    """Lists the fields and values of a set that Grove does not have, with the reason for each."""
     found = [(path, "not a field of Grove") for path in _marked(manifest, ())]
     spec = manifest.spec
     if spec.update_strategy is not None and spec.update_strategy.type == COHERENT:
@@ -58,7 +58,7 @@ def extension_notes(manifest: SetManifest) -> list[str]:
 
 
 def grove_faults(manifest: SetManifest) -> list[Fault]:
-    """All that Grove's CRDs and webhooks, or Kubernetes for them, would refuse."""
+    """Lists all that Grove's CRDs and webhooks, or Kubernetes on their behalf, would refuse."""
     faults = [Fault(path, what, hint="leave it out") for path, what in extensions(manifest)]
     metadata, template = manifest.metadata, manifest.spec.template
     faults += _label_faults(metadata.labels, ("metadata", "labels"), values=True)

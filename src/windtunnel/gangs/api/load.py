@@ -1,4 +1,4 @@
-"""Reads files of Grove's manifests. Whatever is wrong with one is an InputError of sentences."""
+"""Reads files of Grove's manifests. All faults of a file are raised in one InputError."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -47,7 +47,7 @@ KINDS = {
 
 
 class NamedSet(NamedTuple):
-    """A set that a file asks for."""
+    """A set declared in a file."""
 
     name: str
     spec: SetSpec
@@ -56,33 +56,35 @@ class NamedSet(NamedTuple):
 
 
 class Manifests(NamedTuple):
-    """What a file holds, in its order."""
+    """The contents of a file, in file order."""
 
     sets: tuple[NamedSet, ...]
     levels: dict[str, dict[str, str]]
-    """The topologies by name: from domain to the key of the node label, broadest first."""
+    """Topologies by name, each mapping a domain to its node label key, broadest first."""
     kinds: tuple[str, ...]
-    """Of every manifest its kind and name, such as `PodCliqueSet web`."""
+    """Kind and name of every manifest, such as `PodCliqueSet web`."""
     foreign: tuple[str, ...] = ()
-    """Objects of other APIs in the file, which were skipped, as `kinds`."""
+    """Objects of other APIs in the file, which were skipped; in the same form as `kinds`."""
 
 
 def load_manifests(
     path: str | Path, was: Manifests | None = None, *, grove: bool = False
 ) -> Manifests:
-    """The manifests of a file; those of one file may refer to each other.
+    """Reads the manifests of a file, which may refer to each other.
 
-    A set that is in `was` is held to what may change, not to what a new one may be. With `grove`,
-    what Grove's API server would refuse is a fault, too. Objects of other APIs are skipped.
+    A set that is also in `was` is checked as an update of that set rather than as a new one. With
+    `grove`, anything that Grove's API server would refuse is a fault, too. Objects of other APIs
+    are skipped.
     """
     return load_manifests_text(read_text(path, NOUN), str(path), was, grove=grove)
 
 
 @lru_cache(maxsize=8)
 def manifests_of_text(text: str, file: str) -> Manifests:
-    """The same for a text that is asked for again and again: the rules of a scenario and its run.
+    """Reads the manifests of a text, cached because a scenario's rules and its run read the same
+    text.
 
-    All callers share what is read, and do not change it.
+    All callers share the result and must not change it.
     """
     return load_manifests_text(text, file)
 
@@ -94,7 +96,7 @@ def load_manifests_text(
     *,
     grove: bool = False,
 ) -> Manifests:
-    """The same for a text at hand; faults take it to be in `file`."""
+    """Reads the manifests of a text; faults name `file` as its origin."""
     documents = parse_documents(text, file, NOUN, KEYS)
     foreign = [document for document in documents if is_foreign(document, KINDS)]
     documents = [one for one in documents if one not in foreign] or documents
@@ -144,7 +146,7 @@ def _flat(errors: list[InputError]) -> list[InputError]:
 def set_rule_faults(
     manifest: SetManifest, levels: dict[str, dict[str, str]] | None, old: SetManifest | None
 ) -> list[Fault]:
-    """What is wrong with a set, or with a change of it."""
+    """Lists the faults of a set or, where `old` is given, of an update to it."""
     if old is None:
         return set_faults(manifest, levels)
     return update_faults(old, manifest) or set_faults(manifest, new=False)
@@ -153,7 +155,7 @@ def set_rule_faults(
 def set_warnings(
     manifest: SetManifest, levels: dict[str, dict[str, str]], old: SetManifest | None
 ) -> list[str]:
-    """What is allowed and yet not as it may seem."""
+    """Lists warnings: settings that are allowed but may not do what their author expects."""
     warnings = warnings_of(manifest) + extension_notes(manifest)
     warnings += topology_warnings(manifest.spec.template, levels)
     return warnings + (unused_replicas(old, manifest) if old is not None else [])

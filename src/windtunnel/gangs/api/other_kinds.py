@@ -15,7 +15,7 @@ from windtunnel.settings.section import ApiSection
 
 MOST_LEVELS = 32
 TOPOLOGY_SCHEDULERS = ("kai-scheduler",)
-"""Schedulers that know topologies; of those that are known here."""
+"""The known schedulers that support topologies."""
 
 SCHEDULERS = ("default-scheduler", "kai-scheduler", "lpx-scheduler", "volcano")
 
@@ -54,13 +54,13 @@ class TopologyManifest(GroveManifest):
 
 
 class PodCliqueManifest(GroveManifest):
-    """A clique as a controller makes it."""
+    """A clique as a controller creates it."""
 
     spec: CliqueSpec = Field(description="The clique.")
 
 
 class GroupSpec(ApiSection):
-    """What a scaling group is."""
+    """The spec of a scaling group."""
 
     replicas: Count = Field(default=1, description="Copies of its cliques.")
     min_available: Count = Field(default=1, description="Of them in the base gang.")
@@ -68,7 +68,7 @@ class GroupSpec(ApiSection):
 
 
 class GroupManifest(GroveManifest):
-    """A scaling group as a controller makes it."""
+    """A scaling group as a controller creates it."""
 
     spec: GroupSpec = Field(description="The group.")
 
@@ -81,14 +81,14 @@ class ReferenceSpec(ApiSection):
 
 
 class PackKeys(ApiSection):
-    """Keys of node labels."""
+    """Keys of node labels whose domains the pods share."""
 
     required: AnyText | None = Field(default=None, description="All in one.")
     preferred: AnyText | None = Field(default=None, description="All in one if it can be.")
 
 
 class GangTopologySpec(ApiSection):
-    """A constraint, translated into keys of node labels."""
+    """A topology constraint, translated into keys of node labels."""
 
     pack_constraint: PackKeys | None = Field(default=None, description="The wish.")
 
@@ -103,7 +103,7 @@ class PodGroupSpec(ApiSection):
 
 
 class PackGroupSpec(ApiSection):
-    """Pod groups that are packed as one."""
+    """Pod groups that are packed together."""
 
     name: AnyText = Field(description="The replica of a scaling group.")
     pod_group_names: list[AnyText] = Field(min_length=1, description="Its pod groups.")
@@ -111,7 +111,7 @@ class PackGroupSpec(ApiSection):
 
 
 class GangSpec(ApiSection):
-    """What is placed whole or not at all."""
+    """The spec of a gang, which is placed whole or not at all."""
 
     podgroups: list[PodGroupSpec] = Field(min_length=1, description="Its parts.")
     topology_constraint: GangTopologySpec | None = Field(default=None, description="Packs all.")
@@ -125,13 +125,14 @@ class GangSpec(ApiSection):
 
 
 class GangManifest(GroveManifest):
-    """A gang as a scheduler gets it."""
+    """A gang as a scheduler receives it."""
 
     spec: GangSpec = Field(description="The gang.")
 
 
 def binding_faults(manifest: TopologyManifest) -> list[Fault]:
-    """Domains, keys and schedulers are there once; schedulers are known and know topologies."""
+    """Checks that domains, keys and schedulers are unique, and that schedulers are known and
+    support topologies."""
     faults = []
     for key in ("domain", "key"):
         seen: set[str] = set()
@@ -158,7 +159,7 @@ def binding_faults(manifest: TopologyManifest) -> list[Fault]:
 
 
 def levels_of(manifest: TopologyManifest) -> dict[str, str]:
-    """From domain to the key of the node label, broadest first."""
+    """Maps each domain to the key of its node label, broadest first."""
     return {level.domain: level.key for level in manifest.spec.levels}
 
 
@@ -175,7 +176,7 @@ def group_manifest_faults(manifest: GroupManifest) -> list[Fault]:
 
 
 def _minimum_faults(replicas: int, minimum: int) -> list[Fault]:
-    """A clique or a group may have been scaled to zero; in between there is no gang."""
+    """Checks `minAvailable`; replicas may be 0, as cliques and groups can be scaled to zero."""
     if minimum > replicas > 0:
         what = f"minAvailable {minimum} is above replicas {replicas}"
         return [Fault(("spec", "minAvailable"), what, f"1 to {replicas}")]
@@ -183,7 +184,7 @@ def _minimum_faults(replicas: int, minimum: int) -> list[Fault]:
 
 
 def gang_faults(manifest: GangManifest) -> list[Fault]:
-    """Pod groups differ in name, and what packs them names them."""
+    """Checks that pod group names are unique, and that packing constraints name existing groups."""
     faults = []
     names: set[str] = set()
     for number, group in enumerate(manifest.spec.podgroups):

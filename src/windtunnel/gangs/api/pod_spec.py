@@ -1,7 +1,7 @@
-"""The pod spec of a clique: what is checked of it, what it asks for, and its stable hash.
+"""The pod spec of a clique: its validation, its resource requests and its stable hash.
 
-A pod spec is Kubernetes' own and passed on as it is written. Only its outer keys are known here,
-so that a typing mistake is found, and the values that the gang layer and its placement use.
+A pod spec belongs to Kubernetes and is passed on as written. Only its outer keys are known here, so
+that typos are found, and the values that the gang layer and its placement use.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from windtunnel.settings.manifests import DNS_LABEL, quantity
 
 DEFAULT_SCHEDULER = "default-scheduler"
 HASH_FORM = "1"
-"""Part of every hash: a change of what is hashed would be a change of every pod."""
+"""Version of the hash input, part of every hash; changing it would mark every pod as changed."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -47,7 +47,7 @@ _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 
 def pod_spec_faults(pod: Mapping[str, Any], path: KeyPath, *, new: bool) -> list[Fault]:
-    """What is wrong with a pod spec; some of it only where the set is `new`."""
+    """Lists the faults of a pod spec; some apply only where the set is `new`."""
     faults = _unknown(pod, POD_KEYS, path)
     if new:
         what = "not allowed in a clique: placement is decided for the whole gang"
@@ -156,10 +156,11 @@ def _env_faults(env: object, path: KeyPath) -> list[Fault]:
 
 
 def requests_of(pod: Mapping[str, Any]) -> dict[str, float]:
-    """What one pod asks for: its containers together, or its largest init container if larger.
+    """Returns the resource requests of one pod: the sum over its containers, or its largest init
+    container if that is larger, plus the pod's overhead.
 
-    An init container that stays beside them (`restartPolicy: Always`) counts as one of them. A
-    resource that has only a limit asks for the limit, as Kubernetes reads it.
+    A sidecar (an init container with `restartPolicy: Always`) counts as a container. A resource
+    with only a limit requests that limit, as in Kubernetes.
     """
     total: dict[str, float] = {}
     early = pod.get("initContainers") or []
@@ -186,9 +187,11 @@ def scheduler_of(pod: Mapping[str, Any]) -> str:
 
 
 def stable_hash(value: object) -> str:
-    """Ten letters that depend on what was written and not on its order, the program or the day.
+    """Returns ten characters that depend only on the content written, not on key order, process or
+    date.
 
-    It is taken before defaults are filled in: a new default does not change existing pods.
+    The hash is taken before defaults are filled in, so that a new default does not change existing
+    pods.
     """
     text = json.dumps([HASH_FORM, value], sort_keys=True, separators=(",", ":"))
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

@@ -1,4 +1,4 @@
-"""Turns a checked PodCliqueSet into what the controllers work on, with every default filled in."""
+"""Turns a checked PodCliqueSet into the spec that controllers use, with all defaults filled in."""
 
 from collections.abc import Mapping
 from sys import intern
@@ -39,13 +39,13 @@ REVISIONS = 10
 
 
 def full_name(name: str, namespace: str | None) -> str:
-    """What an object is called here: its name, after its namespace unless that is `default`."""
+    """Returns the internal name of an object: its name, after its namespace unless `default`."""
     # Thousands of pods name the same set, gang and clique: the name is held once.
     return name if namespace in (None, "", "default") else intern(f"{namespace}/{name}")
 
 
 def set_spec_of(manifest: SetManifest) -> SetSpec:
-    """The set that a manifest asks for."""
+    """Returns the set that a manifest declares."""
     spec, template = manifest.spec, manifest.spec.template
     priority = template.priority_class_name or ""
     topology = _first_topology(manifest)
@@ -76,7 +76,7 @@ def set_spec_of(manifest: SetManifest) -> SetSpec:
 
 
 def set_hash(cliques: tuple[CliqueTemplate, ...]) -> str:
-    """Of all pod templates by role, so that a new order is not a change."""
+    """Hashes all pod templates by role, so that reordering them is not a change."""
     return stable_hash({clique.name: clique.hash for clique in cliques})
 
 
@@ -104,7 +104,7 @@ def _clique(written: CliqueTemplateSpec, priority: str, topology: str) -> Clique
 
 
 def pod_spec_of(written: Mapping[str, Any]) -> dict[str, Any]:
-    """A pod spec with what is filled in where it says nothing."""
+    """Returns a pod spec with the default grace period filled in and `restartPolicy: Always`."""
     return {"terminationGracePeriodSeconds": int(GRACE_S), **written, "restartPolicy": "Always"}
 
 
@@ -154,7 +154,7 @@ def _rolling(written: RollingSpec | None) -> Rolling | None:
 
 
 def _first_topology(manifest: SetManifest) -> str:
-    """A set has one topology: what a level leaves out, another says."""
+    """Returns the first topology name in the set; it has one topology, so others may omit it."""
     template = manifest.spec.template
     constraints = [template.topology_constraint]
     constraints += [part.topology_constraint for _, part in template.parts()]

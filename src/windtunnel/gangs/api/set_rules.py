@@ -1,4 +1,4 @@
-"""The rules of a PodCliqueSet that concern more than one value, each with its sentence."""
+"""The rules of a PodCliqueSet that involve more than one value, each with its error message."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,8 @@ from windtunnel.settings.faults import Fault
 from windtunnel.settings.manifests import DNS_LABEL
 
 NAME_BUDGET = 45
-"""Letters for the names of a set, a group and a clique, so that a pod's name stays within 63."""
+"""Longest total length of a set's, a group's and a clique's name that keeps pod names within 63
+characters."""
 
 CLIQUES: KeyPath = (*TEMPLATE, "cliques")
 GROUPS: KeyPath = (*TEMPLATE, "podCliqueScalingGroups")
@@ -37,9 +38,9 @@ def set_faults(
     new: bool = True,
     pods_checked: bool = False,
 ) -> list[Fault]:
-    """What is wrong with a set that is `new`, or that has changed.
+    """Lists the faults of a set that is `new` or has changed.
 
-    `levels` are the topologies of the cluster by name; None where they are not known.
+    `levels` are the cluster's topologies by name, or None if they are not known.
     """
     template = spec.spec.template
     faults = _name_faults(spec)
@@ -61,7 +62,7 @@ def set_faults(
 
 
 def warnings_of(spec: SetManifest) -> list[str]:
-    """What is allowed and yet not as it may seem."""
+    """Lists warnings: settings that are allowed but may not do what their author expects."""
     said = []
     for clique in spec.spec.template.cliques:
         where = f"clique {clique.name!r}"
@@ -85,7 +86,7 @@ def warnings_of(spec: SetManifest) -> list[str]:
 
 
 def _without_limit(pod: Mapping[str, Any]) -> list[str]:
-    """Devices that are asked for without a limit: an API server refuses such pods."""
+    """Lists devices that are requested without a limit: an API server refuses such pods."""
     said = []
     for container in [*(pod.get("containers") or []), *(pod.get("initContainers") or [])]:
         asked = container.get("resources") or {}
@@ -98,7 +99,8 @@ def _without_limit(pod: Mapping[str, Any]) -> list[str]:
 
 
 def _name_faults(spec: SetManifest) -> list[Fault]:
-    """Also names that would be given twice: `g-0-c` beside the `c` of a group `g`."""
+    """Checks the length of names, and names that would collide: `g-0-c` beside the `c` of a group
+    `g`."""
     name, template = spec.metadata.name, spec.spec.template
     groups = template.groups
     inside = {role: group.name for group in groups for role in group.clique_names}
@@ -158,7 +160,7 @@ def _minimum_faults(counts: Counts, path: KeyPath) -> list[Fault]:
 def _bounds_faults(
     path: KeyPath, scale: ScaleSpec, counts: Counts, beside: Mapping[str, int]
 ) -> list[Fault]:
-    """`beside` are counts that the maximum must reach, beside the minima."""
+    """Checks autoscaling bounds; the maximum must reach the minima and the counts in `beside`."""
     faults = []
     lowest, most = scale.min_replicas, scale.max_replicas
     if lowest is not None and lowest < counts.minimum:

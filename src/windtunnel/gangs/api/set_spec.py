@@ -1,4 +1,4 @@
-"""What a person writes in a PodCliqueSet."""
+"""The PodCliqueSet manifest as users write it."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, NamedTuple
@@ -24,14 +24,15 @@ TEMPLATE: KeyPath = ("spec", "template")
 
 
 class SetMetadata(ManifestMetadata):
-    """Name and namespace, by the rules for names. Labels and annotations reach the set's gangs."""
+    """Name and namespace, validated as DNS names. Labels and annotations are copied to the set's
+    gangs."""
 
     name: DnsName = Field(description="The name of the object.")
     namespace: DnsLabel | None = Field(default=None, description="Default: `default`.")
 
 
 class NotOfGrove:
-    """Marks a key that Grove does not have."""
+    """Marks a field that Grove does not have."""
 
 
 class Counts(NamedTuple):
@@ -49,7 +50,7 @@ class PackSpec(ApiSection):
 
 
 class TopologySpec(ApiSection):
-    """Pods are placed close together."""
+    """A constraint that places pods close together."""
 
     topology_name: DnsName | None = Field(
         default=None, description="The ClusterTopologyBinding; default: that of the level above."
@@ -69,7 +70,7 @@ class TopologySpec(ApiSection):
 
 
 class ScaleSpec(ApiSection):
-    """Makes an autoscaler for a clique or a scaling group."""
+    """Creates an autoscaler for a clique or a scaling group."""
 
     min_replicas: Count | None = Field(
         default=None, description="Default: `replicas`, or `maxReplicas` if that is less."
@@ -79,7 +80,7 @@ class ScaleSpec(ApiSection):
 
 
 class SharingFilter(ApiSection):
-    """Pods that get the claim."""
+    """The pods that receive the claim."""
 
     child_clique_names: list[AnyText] | None = Field(default=None, description="These cliques.")
     child_scaling_group_names: list[AnyText] | None = Field(
@@ -101,7 +102,7 @@ class SharingSpec(ApiSection):
 
 
 class RollingSpec(ApiSection):
-    """How much of a clique, or of a scaling group, an update may take at once."""
+    """How much of a clique or scaling group an update may replace at once."""
 
     max_unavailable: Annotated[tuple[int, float], CountOrShare()] | None = Field(
         default=None,
@@ -121,7 +122,7 @@ class RollingSpec(ApiSection):
 
 
 class CliqueSpec(ApiSection):
-    """What a clique is."""
+    """The spec of a clique."""
 
     role_name: AnyText | None = Field(default=None, description="Must be unique; default: `name`.")
     pod_spec: Opaque = Field(description="A pod spec, as in every Kubernetes workload.")
@@ -151,7 +152,8 @@ class CliqueTemplateSpec(ApiSection):
 
     @property
     def counts(self) -> Counts:
-        """No replicas, or 0 of them, means 1; no minimum means all of them."""
+        """Counts with defaults: replicas that are missing or 0 mean 1, and a missing minimum means
+        all."""
         replicas, minimum = self.spec.replicas or 1, self.spec.min_available
         return Counts(replicas, replicas if minimum is None else minimum)
 
@@ -255,7 +257,7 @@ class SetTemplateSpec(ApiSection):
         return self.pod_clique_scaling_groups or []
 
     def parts(self) -> Iterator[tuple[KeyPath, "GroupTemplateSpec | CliqueTemplateSpec"]]:
-        """Its scaling groups, then its cliques, each with where it stands."""
+        """Yields the scaling groups, then the cliques, each with its path."""
         for number, group in enumerate(self.groups):
             yield (*TEMPLATE, "podCliqueScalingGroups", number), group
         for number, clique in enumerate(self.cliques):
@@ -263,7 +265,7 @@ class SetTemplateSpec(ApiSection):
 
 
 class UpdateSpec(ApiSection):
-    """How a changed pod template reaches the pods."""
+    """How a changed pod template is rolled out to the pods."""
 
     type: Literal["RollingRecreate", "OnDelete", "Coherent"] | None = Field(
         default=None,
@@ -286,7 +288,7 @@ class UpdateSpec(ApiSection):
 
 
 class SetSection(ApiSection):
-    """What is wanted."""
+    """The desired state."""
 
     replicas: Count = Field(default=0, description="Copies of the whole system.")
     update_strategy: UpdateSpec | None = Field(default=None, description="Of changes.")
@@ -297,12 +299,12 @@ class SetSection(ApiSection):
 
 
 class GroveManifest(Manifest):
-    """What every manifest of Grove has; each kind brings its spec."""
+    """The fields that all of Grove's manifests share; each kind adds its spec."""
 
     metadata: SetMetadata = Field(description="Its name.")
 
 
 class SetManifest(GroveManifest):
-    """A set, as its owner writes it."""
+    """A set as its owner writes it."""
 
     spec: SetSection = Field(description="What is wanted.")

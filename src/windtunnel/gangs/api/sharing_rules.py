@@ -7,7 +7,7 @@ from windtunnel.settings.faults import Fault
 
 
 def sharing_faults(template: SetTemplateSpec) -> list[Fault]:
-    """What is wrong with claim templates, and with the sharing of claims."""
+    """Lists the faults of claim templates and of claim sharing."""
     groups = template.groups
     inside = {role for group in groups for role in group.clique_names}
     alone = [clique.name for clique in template.cliques if clique.name not in inside]
@@ -52,7 +52,7 @@ def _list_faults(
     cliques: list[str] | None,
     groups: list[str] | None,
 ) -> list[Fault]:
-    """The faults of one list; its filter may name `cliques` and `groups` of this level."""
+    """Lists the faults of one list; its filter may name `cliques` and `groups` of this level."""
     faults = []
     seen: set[str] = set()
     for number, entry in enumerate(sharing or []):

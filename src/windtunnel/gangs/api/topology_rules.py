@@ -1,4 +1,5 @@
-"""The rules of topology constraints: a known topology, known domains, the parent never narrower."""
+"""The rules of topology constraints: known topology, known domains, no parent narrower than a
+child."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -21,7 +22,7 @@ PLACE = "topologyConstraint"
 
 
 class Placed(NamedTuple):
-    """A constraint, where it stands, and the constraints above it, nearest first."""
+    """A constraint, its path, and the enclosing constraints, nearest first."""
 
     constraint: TopologySpec
     path: KeyPath
@@ -29,7 +30,7 @@ class Placed(NamedTuple):
 
 
 def placed_constraints(template: SetTemplateSpec) -> list[Placed]:
-    """All constraints of a set: its own, those of groups, those of cliques."""
+    """Lists all constraints of a set: its own, those of groups, those of cliques."""
     found = []
     whole = template.topology_constraint
     top = (whole,) if whole is not None else ()
@@ -48,13 +49,14 @@ def placed_constraints(template: SetTemplateSpec) -> list[Placed]:
 
 
 def topology_of(placed: Placed) -> str:
-    """The topology's name: the constraint's own, or that of the nearest one above."""
+    """Returns the topology's name: the constraint's own, or that of the nearest enclosing one."""
     names = [one.topology_name for one in (placed.constraint, *placed.above) if one.topology_name]
     return names[0] if names else ""
 
 
 def topology_faults(template: SetTemplateSpec, levels: Levels | None, *, new: bool) -> list[Fault]:
-    """What is wrong; with `levels` also what the cluster does not have."""
+    """Lists the faults of topology constraints; with `levels`, also names that the cluster does not
+    have, and constraints broader than an enclosing one."""
     placed = placed_constraints(template)
     faults = [fault for one in placed for fault in _form_faults(one, new=new)]
     names = [topology_of(one) for one in placed]
@@ -118,7 +120,8 @@ def _level_faults(placed: Placed, name: str, levels: Levels) -> list[Fault]:
 
 
 def topology_warnings(template: SetTemplateSpec, levels: Levels) -> list[str]:
-    """Topologies that are elsewhere, and preferences that say less than what is required."""
+    """Warns of topologies that the file does not define, and of preferences broader than what is
+    required, which have no effect."""
     named = {topology_of(one): None for one in placed_constraints(template)}
     said = [
         f"the topology {name!r} is not in the file, so its levels are not checked"

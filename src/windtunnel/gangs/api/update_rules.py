@@ -1,4 +1,4 @@
-"""What of a PodCliqueSet may not change once it is there."""
+"""The parts of a PodCliqueSet that cannot change after it was created."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ NOT_PROPAGATED = (
 
 
 def update_faults(old: SetManifest, new: SetManifest) -> list[Fault]:
-    """The changes that are refused."""
+    """Lists the changes that are refused."""
     before, after = old.spec.template, new.spec.template
     faults = _changed(
         (*TEMPLATE, "cliqueStartupType"),
@@ -114,7 +114,8 @@ def _one_group(old: GroupTemplateSpec, new: GroupTemplateSpec, path: KeyPath) ->
 def _topology_faults(
     old: TopologySpec | None, new: TopologySpec | None, path: KeyPath
 ) -> list[Fault]:
-    """Two repairs are let through: a name for an old packDomain, and its new spelling."""
+    """Lists refused changes of a topology constraint. Two repairs are allowed: naming the topology
+    of an old packDomain, and respelling it as pack.required."""
     if old is None or new is None:
         return _changed(path, old, new)
     faults = []
@@ -139,7 +140,7 @@ def _changed(path: KeyPath, old: Any, new: Any, hint: str = MAKE_ANOTHER) -> lis
 
 
 def unused_replicas(old: SetManifest, new: SetManifest) -> list[str]:
-    """Changes that are allowed and reach nothing that is there: replicas of templates."""
+    """Warns of changes that are allowed but reach no existing object: replicas in templates."""
     before, after = old.spec.template, new.spec.template
     counts = {one.name: one.counts.replicas for one in before.cliques}
     said = [

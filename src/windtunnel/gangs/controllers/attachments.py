@@ -1,4 +1,4 @@
-"""What a set needs beside its pods: services, autoscalers, shared resource claims, accounts."""
+"""Objects that a set needs besides its pods: services, autoscalers, shared claims, accounts."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -18,22 +18,23 @@ GPU: Final = "nvidia.com/gpu"
 MNNVL_CLAIM: Final = "mnnvl-claim"
 GROVE: Final = "grove.io/v1alpha1"
 ACCOUNT_SUFFIX: Final = "-ic-sat"
-"""Ends the name of the secret with the token that waiting pods use."""
+"""Suffix of the name of the secret that holds the token waiting pods use."""
 FROM_TEMPLATE: Final = "windtunnel/resource-claim-template"
-"""The annotation of a claim whose spec is that of this template of the cluster."""
+"""Annotation of a claim that takes its spec from this claim template in the cluster."""
 
 
 def keep_set(view: View, owner: PodCliqueSet, commands: list[Command]) -> str:
-    """What the set has once: the account of its waiting pods, and claims for all replicas.
+    """Adds commands for the set-wide objects: the account of its waiting pods, and claims shared by
+    all replicas.
 
-    The answer is what cannot be made because it is another set's.
+    Returns a description of an object that cannot be created because another owner has it, or "".
     """
     wanted = {one.key: one for one in _of_set(owner)}
     return _keep(view, owner, -1, wanted, commands)
 
 
 def keep_replica(view: View, owner: PodCliqueSet, outline: Outline, commands: list[Command]) -> str:
-    """What one set replica has."""
+    """Adds commands for the attachments of one set replica; returns a clash as `keep_set` does."""
     spec = owner.spec
     part = owner.parts.get(outline.replica)
     if spec.needs_only_services:
@@ -72,7 +73,7 @@ def _keep(
 
 
 def _of_set(owner: PodCliqueSet) -> Iterator[Attachment]:
-    """The account with which waiting pods look at others, and claims for all replicas."""
+    """Yields the account with which waiting pods watch others, and the claims for all replicas."""
     name = owner.name
     account, space = names.short(name), names.namespace(name)
     role = f"grove.io:pcs:{account}"
@@ -205,7 +206,7 @@ def claims_of(spec: SetSpec, pod: Pod) -> list[str]:
 
 
 def mnnvl_group(spec: SetSpec, role: str) -> str:
-    """The NVLink domain that the pods of a role join; the nearest annotation counts."""
+    """Returns the NVLink domain that the pods of a role join, by the most specific annotation."""
     template, group = spec.roles[role], spec.group_of.get(role)
     if GPU not in template.requests:
         return ""

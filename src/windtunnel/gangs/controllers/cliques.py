@@ -1,4 +1,4 @@
-"""The controller of one clique: what its pods look like, and which come, go or are let through."""
+"""The controller of one clique: its status, and which pods to create, delete or ungate."""
 
 from windtunnel.gangs.commands import Command, CreatePod, Delete, PatchStatus, Ungate
 from windtunnel.gangs.controllers import conditions
@@ -11,9 +11,9 @@ from windtunnel.gangs.view import View
 
 
 def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list[Command]) -> bool:
-    """Counts the pods of a clique; adds what must be written, and says whether to act on them.
+    """Counts the pods of a clique, adds status commands, and returns whether its pods need action.
 
-    The status is written last: as long as it is not, the conditions are worked out again.
+    The status is written last: until it is written, the conditions are computed again.
     """
     before, tally = clique.status, clique.tally
     minimum = clique.needed
@@ -38,7 +38,7 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
 
 
 def made_status(owner: PodCliqueSet, clique: PodClique, now_s: float) -> tuple[CliqueStatus, bool]:
-    """What is seen of a clique, and whether it just lost everything."""
+    """Returns the observed status of a clique, and whether it has just lost all scheduled pods."""
     before, tally = clique.status, clique.tally
     minimum = clique.needed
     status = CliqueStatus(
@@ -70,7 +70,8 @@ def made_status(owner: PodCliqueSet, clique: PodClique, now_s: float) -> tuple[C
 
 
 def _is_written(owner: PodCliqueSet, clique: PodClique, before: CliqueStatus, minimum: int) -> bool:
-    """Whether a status says all that is seen, without making another: most do, after a restart."""
+    """Whether the status already matches what is observed, without building a new one: after a
+    restart, most do."""
     tally = clique.tally
     return (
         before.scheduled == tally.scheduled
@@ -86,7 +87,8 @@ def _is_written(owner: PodCliqueSet, clique: PodClique, before: CliqueStatus, mi
 
 
 def act(view: View, owner: PodCliqueSet, clique: PodClique, commands: list[Command]) -> None:
-    """Adds the pods that are to come and to go, and takes the gates off those that may."""
+    """Adds commands to create missing pods, delete surplus pods, and ungate those that may be
+    scheduled."""
     for pod in _in_turn(clique.pod_index.ended):
         why = f"it has {pod.phase.lower()}"
         commands.append(Delete(pod, why))
@@ -106,7 +108,7 @@ def _in_turn(pods: dict[str, Pod]) -> list[Pod]:
 
 
 def _wanted(owner: PodCliqueSet, clique: PodClique, gone: dict[str, Pod]) -> int:
-    """How many pods there are to be; more than its replicas while old ones are being replaced."""
+    """Returns the number of pods to have; above `replicas` while an update surges."""
     if not clique.status.updating or owner.spec.update.paused:
         return clique.replicas
     extra = surge(owner, clique.template.rolling, clique.replicas)
@@ -121,7 +123,7 @@ def _wanted(owner: PodCliqueSet, clique: PodClique, gone: dict[str, Pod]) -> int
 
 
 def _doomed(owner: PodCliqueSet, clique: PodClique) -> list[tuple[Pod, str]]:
-    """The pods that are to go, each with the reason."""
+    """Returns the pods to delete, each with the reason."""
     doomed: list[tuple[Pod, str]] = []
     if clique.status.updating and not owner.spec.update.paused:
         doomed = [(pod, "its template is old") for pod in _outdated(owner, clique)]
@@ -138,7 +140,7 @@ def _doomed(owner: PodCliqueSet, clique: PodClique) -> list[tuple[Pod, str]]:
 
 
 def victim_order(pod: Pod, current_hash: str) -> tuple[bool, int, bool, bool, float, int]:
-    """Which pods go first when there are too many: those that serve least, then old revisions."""
+    """Sort key for scale-down: pods that serve least go first, then old revisions."""
     phase = 0 if pod.phase == PENDING else 1 if pod.phase == UNKNOWN else 2
     return (
         pod.node != "",
@@ -151,14 +153,14 @@ def victim_order(pod: Pod, current_hash: str) -> tuple[bool, int, bool, bool, fl
 
 
 def _takeable(owner: PodCliqueSet, clique: PodClique) -> int:
-    """How many pods that serve may be taken now."""
+    """Returns how many serving pods may be taken down now."""
     replicas, minimum = clique.replicas, clique.min_available
     down = unavailable(owner, clique.template.rolling, replicas, minimum)
     return takeable(clique.tally.ready, clique.status.update_peak, replicas, minimum, down)
 
 
 def _outdated(owner: PodCliqueSet, clique: PodClique) -> list[Pod]:
-    """The old pods that an update takes now: those that serve nothing, then the oldest others."""
+    """Returns the old pods to replace now: those that are not ready, then the oldest ready ones."""
     tally, pod_index = clique.tally, clique.pod_index
     if tally.updated == tally.active:
         return []
@@ -173,7 +175,7 @@ def _outdated(owner: PodCliqueSet, clique: PodClique) -> list[Pod]:
 
 
 def _surplus(owner: PodCliqueSet, clique: PodClique) -> list[tuple[Pod, str]]:
-    """Pods above the replicas once nothing old is left and those in their places are ready."""
+    """Returns pods above `replicas` once no old pod is left and the pods below are ready."""
     above = clique.tally.active - clique.replicas
     if above <= 0 or clique.tally.updated < clique.tally.active:
         return []

@@ -1,17 +1,17 @@
-"""When a clique or a scaling group counts as breached, and the words for it.
+"""The conditions of cliques and scaling groups, above all when a minimum counts as breached.
 
-The rules in order; the first that fits wins. S is what is scheduled, M the minimum.
+The rules in order; the first match wins. S is the number scheduled, M the minimum.
 
 | | status | reason |
 |---|---|---|
-| an update is in progress, and makes progress | Unknown | UpdateInProgress |
+| an update is in progress, and not stuck | Unknown | UpdateInProgress |
 | S = 0 | False | InsufficientScheduledPods |
 | 0 < S < M | True | ScheduledReplicasBelowMinAvailable |
-| S >= M, and fewer than M of those are ready or still starting | True | InsufficientReadyPods |
+| S >= M, fewer than M of them ready or still starting | True | InsufficientReadyPods |
 | else | False | SufficientReadyPods, SufficientAvailablePodCliqueScalingGroupReplicas |
 
-Where S is too low because the scale is below M, the reason is ReplicasBelowMinAvailable. With
-`onAllScheduledLost: Terminate`, S = 0 counts as below the minimum once it had been above zero.
+If S is too low because the scale is below M, the reason is ReplicasBelowMinAvailable. With
+`onAllScheduledLost: Terminate`, S = 0 counts as below the minimum once S has been above zero.
 """
 
 from typing import Final
@@ -35,16 +35,17 @@ CLIQUE_SCHEDULED: Final = "PodCliqueScheduled"
 TERMINATING: Final = "GangTerminationInProgress"
 PROGRESSING: Final = "Progressing"
 STRANDED: Final = "GangStranded"
-"""Of a group or a clique: a part of it lost everything, and others hold machines in vain."""
+"""Condition of a group or clique: one of its parts lost all pods, so others hold machines in vain.
+"""
 
 HELD: Final = "TerminationHeld"
-"""Of a set: True while so many nodes are not ready that none of its gangs is terminated; False, and
-since when, as long as something of it has been broken from then on."""
+"""Condition of a set: True while so many nodes are not ready that none of its gangs is terminated;
+then False, with the time since when, as long as a part of it has stayed broken since."""
 
 PAUSED: Final = "Paused"
 PAUSED_PAST_DEADLINE: Final = "PausedPastDeadline"
 PAUSES: Final = (PAUSED, PAUSED_PAST_DEADLINE)
-"""Reasons of `Progressing`: a pause is not a failure of an update, but has a time limit."""
+"""Reasons of `Progressing`: a pause is not a failed update, but has a time limit."""
 
 UPDATE_IN_PROGRESS: Final = "UpdateInProgress"
 NONE_SCHEDULED: Final = "InsufficientScheduledPods"
@@ -58,13 +59,13 @@ ALL_LOST: Final = "AllScheduledReplicasLost"
 SCALED_TO_ZERO: Final = "ScaledToZero"
 
 Says = tuple[str, str, str]
-"""What a condition is to say: status, reason, message."""
+"""Content of a condition: status, reason, message."""
 
 
 def follow_parts(
     owner: PodCliqueSet, thing: PodClique | ScalingGroup, status: PartStatus, now_s: float
 ) -> bool:
-    """Fills in what is remembered of a clique or a group; says whether it just lost everything."""
+    """Carries history over into the new status; returns whether all scheduled parts were just lost."""
     before = thing.status
     status.observed = True
     status.lost_rule = owner.spec.on_all_scheduled_lost
@@ -81,8 +82,8 @@ def follow_parts(
 
 
 def is_followed(owner: PodCliqueSet, thing: PodClique | ScalingGroup, before: PartStatus) -> bool:
-    """Whether `follow_parts` and `follow_update` leave a status as it is: its counts are those of
-    now, and all parts have the newest templates."""
+    """Whether `follow_parts` and `follow_update` would leave this status as it is: its counts are
+    current, and all parts have the newest templates."""
     if not before.observed or before.lost_rule != owner.spec.on_all_scheduled_lost or before.stuck:
         return False
     started_s, ended_s = before.update_started_s, before.update_ended_s
@@ -107,7 +108,8 @@ def follow_update(
     old: bool,
     done: bool,
 ) -> None:
-    """An update starts with the first old part at the turn of its set replica, and ends `done`."""
+    """Starts an update at the first old part once its set replica has its turn; ends it when
+    `done`."""
     started_s, ended_s, peak = before.update_started_s, before.update_ended_s, before.update_peak
     begins = turn and old
     if started_s < 0.0 and not begins:
@@ -137,9 +139,9 @@ def breach(
     enough: str = ENOUGH_READY,
     besides: str = "",
 ) -> Says:
-    """Whether the minimum is breached; `fit` are those scheduled that are ready or starting.
+    """Returns the breach condition; `fit` counts the scheduled replicas that are ready or starting.
 
-    `besides` is what a message about nothing scheduled ends with.
+    `besides` is appended to the message for nothing scheduled.
     """
     scheduled, minimum = status.scheduled, thing.needed
     if thing.replicas == 0:
@@ -168,7 +170,7 @@ def breach(
 
 
 def _scaled_below(thing: PodClique | ScalingGroup) -> str:
-    """What is said of something that was scaled below its minimum, past what refuses that."""
+    """Returns the message for a scale below the minimum that got past validation, or ""."""
     if thing.replicas >= thing.needed:
         return ""
     allowed = f"0, or {thing.min_available} and more"
@@ -186,9 +188,9 @@ def clique_scheduled(clique: PodClique, scheduled: int) -> Says:
 
 
 def put(commands: list[Command], thing: Thing, type: str, says: Says, now_s: float) -> None:  # noqa: A002 - as Kubernetes calls it
-    """Adds the command that makes a condition say this, if it does not yet.
+    """Adds the command that sets a condition, unless it already says this.
 
-    The time of a condition moves when its status changes, and for no other reason.
+    The transition time of a condition changes only when its status changes.
     """
     status, reason, message = says
     known = thing.conditions.get(type)
@@ -200,13 +202,13 @@ def put(commands: list[Command], thing: Thing, type: str, says: Says, now_s: flo
 
 
 def clear(commands: list[Command], thing: Thing, type: str, now_s: float) -> None:  # noqa: A002 - as Kubernetes calls it
-    """Adds the command that takes a condition away, if it is there."""
+    """Adds the command that removes a condition, if it is present."""
     if type in thing.conditions:
         commands.append(SetCondition(thing, Condition(type, "", "", "", now_s)))
 
 
 def is_stuck(owner: PodCliqueSet) -> bool:
-    """Whether the update of a set has made no progress for its deadline, paused or not."""
+    """Whether a set's update has made no progress within its deadline, paused or not."""
     condition = owner.conditions.get(PROGRESSING)
     if condition is None:
         return False

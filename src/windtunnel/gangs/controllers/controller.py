@@ -1,10 +1,10 @@
-"""The controllers of the gang layer in one pass: from what is there to what is to be done.
+"""The controllers of the gang layer in one pass: from the state of a view to commands.
 
-`reconcile` is given a view and the time, and returns commands. It is level-triggered: what it looks
-at may have changed in any way since the last time, and carrying its commands out until there are
-none leads to the same end whenever it stops in between and a new controller starts over.
+`reconcile` takes a view and the time and returns commands. It is level-triggered: the state may
+have changed in any way since the last pass, and executing commands until none are left leads to the
+same end, even if a new controller takes over in between.
 
-Each level judges by what is written of the level below. As long as something of a set replica is
+Each level decides by the written status of the level below. While any status of a set replica is
 still to be written, nothing is decided about it: one more pass costs nothing.
 """
 
@@ -46,14 +46,14 @@ from windtunnel.gangs.view import View
 
 NEVER_AGAIN: Final = float("inf")
 DONE: Final = 1_000_000
-"""What a finished replica counts in the progress of an update: more than any unfinished one."""
+"""Weight of a finished replica in the progress of an update: more than any unfinished one."""
 
 GROUP_REPLICA_DELETED: Final = "PodCliqueScalingGroupReplicaDeleteSuccessful"
 SET_REPLICA_DELETED: Final = "PodCliqueSetReplicaDeleteSuccessful"
 
 
 class Known:
-    """What a controller keeps of a set between passes; all of it can be worked out again."""
+    """What a controller remembers of a set between passes; all of it can be recomputed."""
 
     def __init__(self, owner: PodCliqueSet) -> None:
         self.uid: Final = owner.uid
@@ -63,14 +63,15 @@ class Known:
         self.standings: Final[dict[int, ReplicaState]] = {}
         self.complete: Final[dict[int, GangsKey]] = {}
         self.clashes: Final[dict[str, str]] = {}
-        """What of it cannot be made, by where it was missed, because it is another set's."""
+        """Objects that cannot be created because another owner has them, by where they were needed.
+        """
         self.hurt: Final[dict[int, None]] = {}
-        """Replicas of which something is broken, and that are not being terminated."""
+        """Replicas with a broken part that are not being terminated."""
         self.held = False
-        """Whether terminations are held back, as of when its condition was last looked at."""
+        """Whether terminations were held back when the set's condition was last computed."""
 
     def clash(self, where: str, what: str) -> bool:
-        """Notes a clash, or that there is none; says whether that is news."""
+        """Records a clash, or that there is none; returns whether that is a change."""
         if self.clashes.get(where, "") == what:
             return False
         if what:
@@ -81,45 +82,45 @@ class Known:
 
 
 class ControllerPass:
-    """What one look at a cluster has found so far, and what is to be done."""
+    """The findings of one pass so far, and its commands."""
 
     def __init__(self, changes: Changes, now_s: float) -> None:
         self.changes: Final = changes
         self.now_s: Final = now_s
         self.commands: Final[list[Command]] = []
         self.moved: Final[set[tuple[str, int]]] = set()
-        """Set replicas of which something must be written before they are judged."""
+        """Set replicas with status to be written before anything is decided about them."""
         self.busy: Final[dict[str, None]] = {}
-        """Cliques that have something to do."""
+        """Cliques with pods to create, delete or ungate."""
         self.fires: Final[dict[str, dict[int, str]]] = {}
-        """Set replicas to be terminated, each with the reason."""
+        """Set replicas to terminate, each with the reason."""
         self.waiting: Final[dict[str, None]] = {}
-        """Groups that must wait for the next pass."""
+        """Groups deferred to the next pass."""
         self.later: Final[list[tuple[str, int]]] = []
-        """Set replicas to look at again in the next pass."""
+        """Set replicas to check again in the next pass."""
         self.put_off: Final[list[tuple[str, int]]] = []
-        """Those of sets whose change must be noted first."""
+        """Set replicas deferred until the new revision of their set is recorded."""
 
 
 class Controller:
-    """Looks after everything in a view, as cheaply as what has changed."""
+    """Reconciles everything in a view, at a cost proportional to what changed."""
 
     def __init__(self, view: View) -> None:
         self._view: Final = view
         self._changes: Final = view.watch()
         self._known: Final[dict[str, Known]] = {}
         self._tallies: Final[dict[str, GroupTally]] = {}
-        """By scaling group; these can be worked out again, too."""
+        """Tallies by scaling group; these can be recomputed, too."""
         self._timers: Final[list[tuple[float, str, str, int]]] = []
-        """(when, kind, name, replica): to be looked at then."""
+        """(when, kind, name, replica): due times of checks."""
         self._expected: Final = Expectations(view)
         self._aside: Final[dict[str, Changes]] = {}
-        """By set of which something is expected: its changes."""
+        """Deferred changes, by set with commands that the cache does not show yet."""
         self._planned: Final[dict[tuple[str, str, int], float]] = {}
         self._nodes: Final = termination.NodeCount()
 
     def next_s(self) -> float:
-        """When to call again, even if nothing changes until then; infinity for never."""
+        """Returns when to call again even if nothing changes; infinity for never."""
         timers, planned = self._timers, self._planned
         while timers and planned.get((timers[0][1], timers[0][2], timers[0][3])) != timers[0][0]:
             heappop(timers)
@@ -127,7 +128,7 @@ class Controller:
         return min(due_s, self._expected.next_s())
 
     def refused(self, command: Command) -> None:
-        """A command was not carried out: what it was for is looked at again."""
+        """Handles a command that was not executed: its set is checked again."""
         name = self._expected.refused(command)
         owner = self._view.sets.get(name)
         if owner is not None:
@@ -135,7 +136,7 @@ class Controller:
             self._look_at(self._changes, owner, list(replicas))
 
     def _look_at(self, changes: Changes, owner: PodCliqueSet, replicas: list[int]) -> None:
-        """A set and some of its replicas, with all that they have."""
+        """Marks a set and some of its replicas, with everything they contain, as changed."""
         changes.sets[owner.name] = None
         for replica in replicas:
             changes.part(owner.name, replica)
@@ -147,7 +148,7 @@ class Controller:
         self._view.unwatch(self._changes)
 
     def reconcile(self, now_s: float) -> list[Command]:
-        """What is to be done now; nothing when all is as it should be."""
+        """Returns the commands to execute now; none if the state is as desired."""
         self._wake(now_s)
         changes = self._changes
         if changes.nodes:
@@ -188,7 +189,7 @@ class Controller:
         return this.commands
 
     def _changed_sets(self, changes: Changes) -> dict[str, None]:
-        """Sets of which anything changed."""
+        """Returns the sets with any change."""
         view = self._view
         found = {**changes.sets, **dict.fromkeys(changes.parts)}
         kinds: list[tuple[dict[str, None], Mapping[str, Owned]]] = [
@@ -208,7 +209,7 @@ class Controller:
         return found
 
     def _put_aside(self, changes: Changes) -> None:
-        """Keeps changes of sets that something is expected of for later."""
+        """Defers changes of sets with commands that the cache does not show yet."""
         view, expected = self._view, self._expected
         for name in [name for name in changes.parts if name in expected]:
             for replica in changes.parts.pop(name):
@@ -260,7 +261,8 @@ class Controller:
             heappush(self._timers, (when_s, kind, name, replica))
 
     def _follow_nodes(self, changes: Changes) -> None:
-        """Where terminations are held back from now on, or no longer, what is broken is judged."""
+        """Rechecks sets with broken parts if their terminations are newly held back, or no longer
+        are."""
         known = self._view.nodes
         counted = [self._nodes.follow(name, known.get(name)) for name in changes.nodes]
         if not any(counted):
@@ -271,7 +273,7 @@ class Controller:
                 self._look_at(changes, owner, list(one.hurt))
 
     def _follow_sets(self, changes: Changes) -> None:
-        """A set that was changed or scaled is looked at whole."""
+        """Marks all replicas of a set that was changed or scaled."""
         for name in list(changes.sets):
             owner = self._view.set_of(name)
             if owner is None:
@@ -301,7 +303,7 @@ class Controller:
         return outline
 
     def _tally(self, owner: PodCliqueSet, group: ScalingGroup) -> GroupTally:
-        """What the replicas of a group count for now."""
+        """Returns the up-to-date tally of a group."""
         tally = self._tallies.get(group.name)
         if tally is None or not tally.is_of(owner, group):
             tally = self._tallies[group.name] = GroupTally(owner, group)
@@ -312,7 +314,7 @@ class Controller:
     # What is seen.
 
     def _observe_cliques(self, this: ControllerPass) -> None:
-        """Writes what is seen of cliques."""
+        """Adds status commands for changed cliques."""
         view, commands = self._view, this.commands
         for name in this.changes.cliques:
             clique = view.cliques.get(name)
@@ -326,7 +328,7 @@ class Controller:
                 this.moved.add((clique.set_name, clique.replica))
 
     def _observe_groups(self, this: ControllerPass) -> None:
-        """Writes what is seen of groups whose cliques are as they were written."""
+        """Adds status commands for changed groups whose cliques' status is already written."""
         view, commands = self._view, this.commands
         for name in this.changes.groups:
             group = view.groups.get(name)
@@ -361,7 +363,7 @@ class Controller:
                 self._wake_scaled(this.busy, owner.parts[gang.replica])
 
     def _wake_scaled(self, busy: dict[str, None], part: SetReplica) -> None:
-        """Pods of scaled gangs may have waited for what just became of their base gang."""
+        """Marks gated cliques of scaled gangs, which may have waited for their base gang."""
         for group in part.groups.values():
             for index, members in group.cliques.items():
                 if index >= group.min_available:
@@ -372,7 +374,7 @@ class Controller:
     # What is to be there.
 
     def _keep_parts(self, this: ControllerPass) -> None:
-        """Keeps set replicas whole, and finds those that are to be terminated."""
+        """Maintains set replicas, and finds those to terminate."""
         changes, commands = this.changes, this.commands
         for name, numbers in changes.parts.items():
             owner = self._view.set_of(name)
@@ -468,7 +470,7 @@ class Controller:
     def _tell_fire(
         self, owner: PodCliqueSet, replica: int, why: str, now_s: float, commands: list[Command]
     ) -> None:
-        """After the decision is written: a flag on every group of the replica, and an event."""
+        """Adds a flag on every group of the replica and an event, after the decision itself."""
         for group in owner.parts[replica].groups.values():
             groups.flag_terminating(group, now_s, commands)
         what = f"Set replica {replica} is terminated: {why}"
@@ -499,7 +501,7 @@ class Controller:
     def _terminate_in_group(
         self, owner: PodCliqueSet, group: ScalingGroup, now_s: float, commands: list[Command]
     ) -> bool:
-        """Writes the termination of group replicas that are due; says whether any is."""
+        """Records the termination of group replicas that are due; returns whether there is any."""
         if group.replica in owner.status.recycled:
             return False
         broken = self._tally(owner, group).broken
@@ -530,7 +532,7 @@ class Controller:
         return True
 
     def _act_cliques(self, this: ControllerPass) -> None:
-        """But for those that go in this pass: of one that is deleted again, pods may be gone."""
+        """Acts on busy cliques, except those deleted in this pass: their pods may already be gone."""
         view = self._view
         deleted = {(one.kind, one.name) for one in this.commands if isinstance(one, Delete)}
         for name in this.busy:
@@ -543,15 +545,15 @@ class Controller:
 
 
 def _is_noted(owner: PodCliqueSet) -> bool:
-    """Whether what a set asks for is written down as its revision.
+    """Whether the set's spec is recorded as its current revision.
 
-    Nothing is made before that, so that all there is was made from a revision that is known.
+    Nothing is created before that, so that every object was made from a known revision.
     """
     return owner.status.revision == owner.spec.hash
 
 
 def _mark(changes: Changes, part: SetReplica) -> None:
-    """Everything of a set replica is to be looked at."""
+    """Marks everything in a set replica as changed."""
     for clique in part.cliques.values():
         changes.cliques[clique.name] = None
     for gang in part.gangs.values():
@@ -564,7 +566,7 @@ def _mark(changes: Changes, part: SetReplica) -> None:
 
 
 def _mark_turn(this: ControllerPass, owner: PodCliqueSet, replica: int) -> None:
-    """In an update one part of a replica may wait for another."""
+    """Marks the parts of a replica under update, as one part may wait for another."""
     if conditions.is_stuck(owner):
         this.changes.sets[owner.name] = None  # it may have gone on
     part = owner.parts.get(replica)
@@ -578,7 +580,7 @@ def _mark_turn(this: ControllerPass, owner: PodCliqueSet, replica: int) -> None:
 
 
 def _progress(owner: PodCliqueSet) -> int:
-    """How far an update has come, in finished replicas and what the current ones have ready."""
+    """Measures the progress of an update: finished replicas, and what others have ready."""
     status = owner.status
     count = DONE * len(status.done)
     for replica in status.turns:
@@ -590,7 +592,7 @@ def _progress(owner: PodCliqueSet) -> int:
 
 
 def reconcile(view: View, now_s: float) -> list[Command]:
-    """One whole look at a view, as a controller that has just started takes it."""
+    """Reconciles a whole view once, as a controller that has just started does."""
     controller = Controller(view)
     commands = controller.reconcile(now_s)
     controller.close()

@@ -1,9 +1,9 @@
-"""What a controller asked for and has not seen yet: a read cache may lag behind the API server.
+"""Commands that a controller issued but that its read cache, which may lag, does not show yet.
 
-While something of a set is expected, nothing is decided about that set: a second pass over old data
-would create pods twice, or write a status over a newer one. An expectation ends when the cache
-shows what was asked for, when the driver says that the command was refused, or after `LONGEST_S`,
-should an answer never come. A new controller begins with a fresh cache and expects nothing.
+While a set has such commands, nothing is decided about it: a second pass over stale data would
+create pods twice, or overwrite a newer status. An expectation ends when the cache shows the effect,
+when the driver reports that the command was refused, or after `LONGEST_S` if no answer comes. A new
+controller starts with a fresh cache and expects nothing.
 """
 
 from collections.abc import Iterable
@@ -43,14 +43,14 @@ NOTHING_EXPECTED_S: Final = float("inf")
 
 @dataclass
 class _Expected:
-    """One command, and the pod that was at its index before, if it creates a pod."""
+    """A command and, if it creates a pod, the uid of the pod that had its index before."""
 
     command: Command
     before: str
 
 
 class Expectations:
-    """By set: commands whose effect the cache does not show yet, and until when to wait."""
+    """Commands whose effect the cache does not show yet, and how long to wait for them, by set."""
 
     def __init__(self, view: View) -> None:
         self._view: Final = view
@@ -64,11 +64,11 @@ class Expectations:
         return len(self._by_set)
 
     def next_s(self) -> float:
-        """When waiting ends, whatever the cache shows."""
+        """Returns when the next wait ends, whatever the cache shows."""
         return min(self._until_s.values(), default=NOTHING_EXPECTED_S)
 
     def add(self, commands: list[Command], now_s: float) -> None:
-        """Commands were returned to the driver. Of two for the same thing the later one counts."""
+        """Records commands returned to the driver. A later command replaces one with the same key."""
         for command in commands:
             if isinstance(command, Emit):
                 continue
@@ -81,7 +81,7 @@ class Expectations:
             self._until_s[owner] = now_s + LONGEST_S
 
     def refused(self, command: Command) -> str:
-        """The driver could not carry a command out; the answer is the set to look at again."""
+        """Drops a command that the driver could not execute; returns the set to check again."""
         owner = self._set_of(command)
         known = self._by_set.get(owner)
         if known is not None:
@@ -91,7 +91,8 @@ class Expectations:
         return owner
 
     def settle(self, changed: Iterable[str], now_s: float) -> list[str]:
-        """Drops what the cache shows by now of sets that changed; those that are free then."""
+        """Drops commands of changed sets that the cache shows now; returns the sets left without
+        any, and those whose wait has ended."""
         freed = [] if now_s < self.next_s() else [
             owner for owner, until_s in self._until_s.items() if until_s <= now_s
         ]  # fmt: skip
@@ -136,7 +137,7 @@ class Expectations:
 
 
 def key_of(command: Command) -> str:
-    """What a later command of the same key makes void."""
+    """Returns a command's key: a later command with the same key supersedes it."""
     if isinstance(command, CreatePod):
         return f"{POD}/{command.name}/{command.index}"
     if isinstance(command, SetCondition):
@@ -152,7 +153,7 @@ def _has_condition(thing: Thing, wanted: Condition) -> bool:
 
 
 def _shows(thing: Thing, command: Command) -> bool:
-    """Whether a patch can be seen on its object."""
+    """Whether a patch is visible on its object."""
     if isinstance(command, SetCondition):
         return _has_condition(thing, command.condition)
     if isinstance(command, Ungate):

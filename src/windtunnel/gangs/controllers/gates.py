@@ -1,9 +1,9 @@
-"""The gate that keeps a pod from being scheduled before its gang is complete.
+"""The scheduling gate that holds a pod until its gang is complete.
 
-A pod of a base gang is let through when its gang refers to it, and a gang refers to its pods once
-every pod of every clique exists: a scheduler never sees half a gang. A pod of a scaled gang waits
-besides until every pod group of the base gang has its minimum scheduled. Looked at when a pod is
-let through, and not again.
+A pod of a base gang is ungated when its gang refers to it, and a gang refers to its pods once every
+pod of every clique exists: a scheduler never sees half a gang. A pod of a scaled gang also waits
+until every pod group of the base gang has its minimum scheduled. This is checked when a pod is
+ungated, and not again.
 """
 
 from typing import NamedTuple
@@ -14,16 +14,16 @@ from windtunnel.gangs.view import View
 
 
 class GatedPod(NamedTuple):
-    """Why the pods of a clique are held, or which of them are not."""
+    """Why the pods of a clique are held or, if they are not, which of them may be scheduled."""
 
     why: str
-    """Empty when they may go."""
+    """Empty if they may be scheduled."""
     referred: NameRoster = NameRoster()
     """The pods that the gang refers to."""
 
 
 def held(view: View, clique: PodClique) -> GatedPod:
-    """Whether the pods of a clique may be scheduled."""
+    """Returns why the pods of a clique are held, or which of them may be scheduled."""
     gang = view.gangs.get(clique.gang)
     if gang is None:
         return GatedPod(f"the gang {clique.gang} does not exist yet")
@@ -49,7 +49,7 @@ def held(view: View, clique: PodClique) -> GatedPod:
 
 
 def why_held(view: View, pod: Pod) -> str:
-    """Why a pod is not up for scheduling, in one sentence; empty when it is."""
+    """Explains in one sentence why a pod is not yet eligible for scheduling; empty if it is."""
     foreign = [gate for gate in pod.gates if gate != GATE]
     if GATE in pod.gates:
         clique = view.cliques.get(pod.clique)

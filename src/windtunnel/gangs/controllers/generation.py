@@ -1,7 +1,7 @@
-"""What a set replica consists of: the cliques, scaling groups and gangs that ought to exist.
+"""The contents of a set replica: the cliques, scaling groups and gangs that should exist.
 
-The guaranteed minimum of a replica is its base gang; every replica of a scaling group above the
-group's minimum is a scaled gang of its own, so what is elastic never endangers what is guaranteed.
+The guaranteed minimum of a replica is its base gang. Every replica of a scaling group above the
+group's minimum is a scaled gang of its own, so elastic replicas never endanger the guaranteed ones.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ from windtunnel.gangs.view import View
 
 
 class Outline:
-    """The names of a set replica, worked out once."""
+    """The names in a set replica, computed once."""
 
     def __init__(self, owner: PodCliqueSet, replica: int) -> None:
         name, spec = owner.name, owner.spec
@@ -34,14 +34,14 @@ class Outline:
         self.cliques: Final = [
             (clique.name, names.clique(name, replica, clique.name)) for clique in spec.alone
         ]
-        """The cliques that stand alone: role and full name."""
+        """The standalone cliques: role and full name."""
         self.groups: Final = [
             (group, names.group(name, replica, group.name)) for group in spec.groups
         ]
         self._scaled: Final[dict[str, list[str]]] = {}  # by group
 
     def scaled_gangs(self, template: GroupTemplate, group: str, extent: int) -> list[str]:
-        """The gangs of a scaling group that has so many replicas, without the base gang."""
+        """Returns the scaled gangs of a group with `extent` replicas, without the base gang."""
         known, least = self._scaled.setdefault(group, []), template.min_available
         for index in range(least + len(known), extent):
             known.append(names.scaled_gang(group, index, least))
@@ -49,10 +49,10 @@ class Outline:
 
 
 def create(view: View, owner: PodCliqueSet, thing: Owned, commands: list[Command]) -> str:
-    """Adds the command that creates an object; the answer is whose one of its name already is.
+    """Adds a create command; if another owner has an object of that name, describes that instead.
 
-    Names of different sets can meet: `a-0-b` of replica 0 of `a`, and replica 0 of a set `a-0-b`.
-    An object of the same set that is being deleted has to be gone first.
+    Names of different sets can collide: `a-0-b` of replica 0 of `a`, and replica 0 of a set
+    `a-0-b`. An object of the same set that is being deleted must be gone first.
     """
     found = view.find(thing.kind, thing.name)
     if found is None:
@@ -70,7 +70,7 @@ def create(view: View, owner: PodCliqueSet, thing: Owned, commands: list[Command
 def new_clique(
     owner: PodCliqueSet, outline: Outline, name: str, template: CliqueTemplate, replicas: int
 ) -> PodClique:
-    """A clique that stands alone."""
+    """Builds a standalone clique."""
     replica = outline.replica
     after = starts_after(owner.spec, owner.name, replica, template.name)
     incarnation = incarnation_of(owner, replica, None, -1)
@@ -83,7 +83,7 @@ def new_clique(
 def new_member(
     owner: PodCliqueSet, group: ScalingGroup, group_replica: int, template: CliqueTemplate
 ) -> PodClique:
-    """A clique of one replica of a scaling group."""
+    """Builds a clique of one scaling group replica."""
     base = names.base_gang(owner.name, group.replica)
     scaled = group_replica >= group.min_available
     gang = names.scaled_gang(group.name, group_replica, group.min_available) if scaled else base
@@ -106,27 +106,29 @@ def new_group(owner: PodCliqueSet, replica: int, template: GroupTemplate) -> Sca
 
 
 def group_replicas(view: View, name: str, template: GroupTemplate) -> int:
-    """How many replicas a group has: its live scale, or its template's before it exists."""
+    """Returns the replicas of a group: its live scale, or its template's before it exists."""
     group = view.groups.get(name)
     return template.replicas if group is None else group.replicas
 
 
 def in_base(template: GroupTemplate, replicas: int) -> int:
-    """How many replicas of a group the base gang waits for; of one that was scaled to zero, none.
+    """Returns how many replicas of a group the base gang waits for: none if scaled to zero.
 
-    Also where it was scaled below its minimum, past what refuses that: there is no half of a gang.
+    A scale below the minimum that got past validation still counts as the minimum: there is no half
+    gang.
     """
     return 0 if replicas == 0 else template.min_available
 
 
 def extent(view: View, name: str, template: GroupTemplate) -> int:
-    """Replicas of a group that exist or ought to; some above its scale may be on their way out."""
+    """Returns the replicas of a group that exist or should; some above its scale may be
+    terminating."""
     group = view.groups.get(name)
     return template.replicas if group is None else max(group.replicas, group.extent)
 
 
 def scaled_of(view: View, outline: Outline, gang: str) -> tuple[GroupTemplate, int] | None:
-    """Whose a scaled gang is and which replica of it; None for one that ought not to exist."""
+    """Returns the group and replica of a scaled gang, or None if the gang should not exist."""
     for template, name in outline.groups:
         number = gang[len(name) + 1 :]
         if gang.startswith(f"{name}-") and number.isdigit():
@@ -138,9 +140,9 @@ def scaled_of(view: View, outline: Outline, gang: str) -> tuple[GroupTemplate, i
 def pod_groups(
     view: View, owner: PodCliqueSet, outline: Outline, scaled: tuple[GroupTemplate, int] | None
 ) -> list[PodGroup]:
-    """The pod groups of a gang, without their pods.
+    """Returns the pod groups of a gang, without their pods.
 
-    What was scaled to zero asks for nothing: a sleeping role does not hold up its gang.
+    A role that was scaled to zero requires nothing, so that it does not hold up its gang.
     """
     spec, found = owner.spec, []
     if scaled is not None:
@@ -167,7 +169,8 @@ def _member_group(view: View, owner: PodCliqueSet, group: str, index: int, role:
 
 
 def pack_of(view: View, domains: PackDomains | None) -> Pack | None:
-    """A constraint in keys of node labels; a domain that the cluster does not have is left out."""
+    """Translates a constraint into node label keys; domains that the cluster does not have are
+    dropped."""
     if domains is None:
         return None
     levels = view.levels.get(domains.topology)
@@ -185,7 +188,7 @@ def new_gang(
     name: str,
     scaled: tuple[GroupTemplate, int] | None,
 ) -> PodGang:
-    """A gang that refers to no pods yet."""
+    """Builds a gang that refers to no pods yet."""
     spec = owner.spec
     gang = PodGang(name, owner.name, outline.replica, "" if scaled is None else outline.base)
     gang.owner_uid = owner.uid

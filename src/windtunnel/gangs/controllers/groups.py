@@ -1,4 +1,4 @@
-"""The controller of one scaling group: what its replicas look like, which come and which go."""
+"""The controller of one scaling group: its status, and which cliques to create or delete."""
 
 from bisect import bisect_left
 from typing import Final
@@ -29,7 +29,7 @@ from windtunnel.gangs.view import View
 
 
 class _Counted:
-    """What one replica of a group counts for."""
+    """The state of one replica of a group, as counted in its tally."""
 
     def __init__(self, owner: PodCliqueSet, group: ScalingGroup, index: int) -> None:
         members, roles = group.cliques.get(index, {}), owner.spec.roles
@@ -75,9 +75,9 @@ class _Counted:
 
 
 class GroupTally:
-    """The replicas of a group by what they count for, kept at the cost of those that changed.
+    """Counts of a group's replicas by state, updated at the cost of those that changed.
 
-    It can be worked out again at any time, and is when the spec or the scale changes.
+    The tally can be recomputed at any time, and is when the spec or the scale changes.
     """
 
     def __init__(self, owner: PodCliqueSet, group: ScalingGroup) -> None:
@@ -96,22 +96,22 @@ class GroupTally:
         self.holding = 0
         self.lost = 0
         self.fit = 0
-        """Replicas of which all cliques have their minimum ready, surplus ones included."""
+        """Replicas whose cliques all have their minimum ready, surplus replicas included."""
         self.fresh = 0
-        """Complete replicas of the newest templates."""
+        """Complete replicas with the newest templates."""
         self.fresh_fit = 0
         self.broken: Final[dict[int, Broken]] = {}
-        """Replicas that are breached or stranded, each with when it is due and why."""
+        """Breached or stranded replicas, each with when its termination is due and why."""
         self.serving: Final[list[int]] = []
-        """Old replicas of which all cliques have their minimum ready, the lowest first."""
+        """Old replicas whose cliques all have their minimum ready, lowest first."""
         self.idle: Final[dict[int, None]] = {}
         """The other old replicas."""
         self.above: Final[list[int]] = []
-        """Replicas that exist above the scale, the lowest first."""
+        """Existing replicas above the scale, lowest first."""
         self.condemned: Final[dict[int, None]] = {}
-        """Replicas with a clique of an earlier incarnation, as far as cliques changed since."""
+        """Replicas with a clique of an earlier incarnation, as of each clique's last change."""
         self.incomplete: Final[dict[int, None]] = dict.fromkeys(range(group.replicas))
-        """Replicas within the scale that lack cliques which may be created now."""
+        """Replicas within the scale that lack cliques that may be created now."""
         self.refresh()
 
     def is_of(self, owner: PodCliqueSet, group: ScalingGroup) -> bool:
@@ -123,11 +123,11 @@ class GroupTally:
         )
 
     def lost_all(self) -> bool:
-        """Whether no replica holds anything, and some replica of now did."""
+        """Whether no replica holds any machine, and at least one that still exists once did."""
         return self.lost > 0 and self.holding == 0
 
     def refresh(self) -> None:
-        """Counts the replicas that changed."""
+        """Recounts the replicas that changed."""
         for index in self.stale:
             known = self._counted.pop(index, None)
             if known is not None:
@@ -169,7 +169,8 @@ class GroupTally:
             del self.above[bisect_left(self.above, index)]
 
     def extent(self) -> int:
-        """How many replicas there are to be: above the scale while old ones are being replaced."""
+        """Returns the number of replicas to have: above the scale while old ones are being
+        replaced."""
         replicas = self._replicas
         if replicas == 0 or not has_turn(self._owner, self._group.replica):
             return replicas
@@ -183,14 +184,14 @@ class GroupTally:
         return max(replicas, min(replicas + extra, self.above[-1] + 1))
 
     def beyond(self, extent: int) -> list[int]:
-        """The replicas that are too many."""
+        """Returns the surplus replicas."""
         return self.above[bisect_left(self.above, extent) :]
 
     def fit_within(self, extent: int) -> int:
         return self.fit - sum(self._counted[index].fit for index in self.beyond(extent))
 
     def missing(self, extent: int) -> list[int]:
-        """The replicas that lack cliques, as far as these may be created now."""
+        """Returns the replicas that lack cliques, as far as those may be created now."""
         found = sorted(self.incomplete)
         if extent > self._replicas:
             for index in range(self._replicas, extent):
@@ -220,7 +221,7 @@ def observe(
     now_s: float,
     commands: list[Command],
 ) -> None:
-    """Looks at the replicas of a group and adds what must be written; the status comes last."""
+    """Adds commands for the conditions and status of a group; the status comes last."""
     before = group.status
     if _is_written(owner, group, before, tally):
         if conditions.TERMINATING in group.conditions and not conditions.breached(group):
@@ -269,7 +270,7 @@ def observe(
 def _is_written(
     owner: PodCliqueSet, group: ScalingGroup, before: GroupStatus, tally: GroupTally
 ) -> bool:
-    """Whether a status says all that is seen, without making another."""
+    """Whether the status already matches what is observed, without building a new one."""
     return (
         tally.old == 0
         and before.replicas == group.replicas
@@ -284,7 +285,7 @@ def _is_written(
 
 
 def _still_recycled(owner: PodCliqueSet, group: ScalingGroup) -> dict[int, int]:
-    """The replicas of which a clique that is to go is still there."""
+    """Returns the replicas that still have a clique to be deleted."""
     return {
         index: incarnation
         for index, incarnation in group.status.recycled.items()
@@ -293,7 +294,7 @@ def _still_recycled(owner: PodCliqueSet, group: ScalingGroup) -> dict[int, int]:
 
 
 def flag_terminating(group: ScalingGroup, now_s: float, commands: list[Command]) -> None:
-    """Says of a group that the set replica around it was terminated."""
+    """Marks a group because its enclosing set replica was terminated."""
     what = "The set replica was terminated and is being recreated"
     says = (TRUE, "GangTerminationActive", what)
     conditions.put(commands, group, conditions.TERMINATING, says, now_s)
@@ -306,7 +307,8 @@ def act(
     tally: GroupTally,
     commands: list[Command],
 ) -> str:
-    """Adds the cliques that are to come and to go; the answer is one that is another set's."""
+    """Adds commands to create and delete cliques; returns a clash with another owner's object, or
+    ""."""
     extent = tally.extent()
     recycled = group.status.recycled or group.replica in owner.status.recycled
     if tally.complete == extent == len(group.cliques) and not recycled and not tally.old:
@@ -336,7 +338,7 @@ def act(
 def _complete(
     view: View, owner: PodCliqueSet, group: ScalingGroup, index: int, commands: list[Command]
 ) -> str:
-    """Adds the cliques that a replica lacks; the answer is one that is another set's."""
+    """Adds the missing cliques of a replica; returns a clash with another owner's object, or ""."""
     found, clash = group.cliques.get(index), ""
     for role in group.members:
         if found is None or role not in found:
@@ -351,10 +353,10 @@ def _delete(members: dict[str, PodClique], why: str, commands: list[Command]) ->
 
 
 def _replace(owner: PodCliqueSet, members: dict[str, PodClique], commands: list[Command]) -> None:
-    """Deletes a replica of which a template is old, the cliques with an old one last.
+    """Deletes an outdated replica, its cliques with an old template last.
 
-    By these it is known that it is being replaced: one that goes while another's delete fails would
-    leave that one and its pods for good.
+    Those mark the replica as being replaced: if they went first and the delete of another clique
+    failed, that clique and its pods would stay for good.
     """
     roles = owner.spec.roles
     newest = {role: one for role, one in members.items() if one.template.hash == roles[role].hash}
@@ -364,7 +366,7 @@ def _replace(owner: PodCliqueSet, members: dict[str, PodClique], commands: list[
 def _recycle(
     owner: PodCliqueSet, group: ScalingGroup, tally: GroupTally, commands: list[Command]
 ) -> set[int]:
-    """Carries on with terminations that were decided on: what is left of them goes."""
+    """Continues terminations that were decided on, by deleting what is left of them."""
     indices = [*group.cliques]
     if group.replica not in owner.status.recycled:
         indices = list({*group.status.recycled, *tally.condemned})
@@ -380,9 +382,9 @@ def _recycle(
 def _outdated(
     owner: PodCliqueSet, group: ScalingGroup, tally: GroupTally, extent: int
 ) -> list[int]:
-    """The replicas that an update takes now: those that serve no requests, then the lowest others.
+    """Returns the replicas that an update replaces now: idle ones, then the lowest serving ones.
 
-    An incomplete replica is on its way; what it still has of old cliques goes.
+    An incomplete replica is being replaced already; its remaining old cliques are deleted.
     """
     down = unavailable(
         owner, template_of(owner, group).rolling, group.replicas, group.min_available

@@ -1,4 +1,4 @@
-"""The controller of one gang: which pods it refers to, and how far it has come."""
+"""The controller of one gang: the pods it refers to, its phase and its conditions."""
 
 from typing import Final
 
@@ -22,7 +22,8 @@ INITIALIZED: Final = "Initialized"
 SCHEDULED: Final = "Scheduled"
 MINIMUM_SCHEDULED: Final = "MinimumScheduled"
 BELOW_MINIMUM: Final = "BelowMinimum"
-"""Reasons of `Scheduled` of gangs that have, or once had, the minimum of every group."""
+"""Reason of `Scheduled` for a gang that once had the minimum of every group and has it no longer.
+"""
 READY: Final = "Ready"
 UNHEALTHY: Final = "Unhealthy"
 
@@ -36,10 +37,10 @@ def keep(
     now_s: float,
     commands: list[Command],
 ) -> None:
-    """Adds what must be written of a gang.
+    """Adds the commands that update a gang.
 
-    It refers to its pods once all of them exist, all together; after that it follows them, again
-    whenever all of them exist.
+    The gang refers to all of its pods at once, when all of them exist; later it is updated whenever
+    all of them exist again.
     """
     complete = _refers_to_all(view, owner, outline, gang, scaled)
     if not complete:
@@ -61,7 +62,7 @@ def keep(
 
 
 def _has_all(clique: PodClique) -> bool:
-    """Whether all pods of a clique exist; where it was scaled below its minimum, they never do."""
+    """Whether all pods of a clique exist; never true for one that is scaled below its minimum."""
     return clique.replicas <= clique.tally.active and clique.needed <= clique.replicas
 
 
@@ -72,9 +73,9 @@ def _refers_to_all(
     gang: PodGang,
     scaled: tuple[GroupTemplate, int] | None,
 ) -> bool:
-    """Whether all pods of a gang exist and it refers to them, without making its groups again.
+    """Whether all pods of a gang exist and it refers to them, without rebuilding its groups.
 
-    False also where it is not known without that: something is missing, or packed by itself.
+    False also where that cannot be told cheaply: a clique is missing or has its own packing.
     """
     found = _cliques_of(view, owner, outline, gang, scaled)
     groups, roles = gang.groups, owner.spec.roles
@@ -100,7 +101,7 @@ def _cliques_of(
     gang: PodGang,
     scaled: tuple[GroupTemplate, int] | None,
 ) -> list[PodClique]:
-    """The cliques that a gang consists of, in its order; none where one is missing."""
+    """Returns the cliques of a gang, in its order; [] if one is missing."""
     found: list[PodClique] = []
     if scaled is None:
         for _, name in outline.cliques:
@@ -139,7 +140,7 @@ def _initialized(
 
 
 def _emptied(view: View, gang: PodGang) -> bool:
-    """Whether a clique of it lost every pod, as by a termination: a lone loss is no new start."""
+    """Whether one of its cliques lost every pod, as in a termination; a partial loss is not enough."""
     for group in gang.groups:
         clique = view.cliques.get(group.name)
         if clique is None or (clique.replicas > 0 and clique.status.replicas == 0):

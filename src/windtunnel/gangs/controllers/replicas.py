@@ -1,4 +1,4 @@
-"""The controller of one set replica: its cliques, scaling groups and gangs, and how it stands."""
+"""The controller of one set replica: its cliques, scaling groups and gangs, and its state."""
 
 from dataclasses import dataclass
 
@@ -20,23 +20,23 @@ from windtunnel.gangs.templates import ON_DELETE, GroupTemplate
 from windtunnel.gangs.view import View
 
 GangsKey = tuple[int, list[int]]
-"""Of a set replica: how many gangs came and went, and how far each scaling group extends."""
+"""A change marker of a set replica: its gang turnover, and the extent of each scaling group."""
 
 
 @dataclass
 class ReplicaState:
-    """How a set replica stands, for the roll-ups of its set."""
+    """The state of a set replica, for the roll-ups of its set."""
 
     available: bool
     updated: bool
     """Everything in it has the newest template, and its minimum of that is ready."""
     breached: bool
     idle: bool
-    """Nothing of it is scheduled."""
+    """None of its pods is scheduled."""
 
 
 def drop(view: View, owner: PodCliqueSet, replica: int, commands: list[Command]) -> None:
-    """Deletes a replica that the set has no more."""
+    """Deletes a replica above the set's scale."""
     part, why = owner.parts[replica], "its set has fewer replicas"
     commands += [Delete(group, why) for group in part.groups.values()]
     commands += [Delete(one, why) for one in part.cliques.values()]
@@ -52,10 +52,10 @@ def keep(
     complete: dict[int, GangsKey],
     commands: list[Command],
 ) -> str:
-    """Adds what is missing of a replica, and takes away what is too much.
+    """Adds commands to create what a replica lacks and to delete what it has too much of.
 
-    `complete` says when all gangs of a replica were last there. The answer is what cannot be made
-    because it is another set's; mostly nothing.
+    `complete` records at which key all gangs of a replica last existed. Returns a clash with
+    another owner's object; mostly "".
     """
     replica = outline.replica
     part = owner.parts.get(replica)
@@ -88,7 +88,8 @@ def keep(
 
 
 def _renew(owner: PodCliqueSet, part: SetReplica, replica: int, commands: list[Command]) -> None:
-    """Gives cliques the newest template: with OnDelete all of them, else at the replica's turn."""
+    """Gives cliques the newest template: with OnDelete all cliques, otherwise at the replica's
+    turn."""
     on_delete = owner.spec.update.type == ON_DELETE
     if not on_delete and not has_turn(owner, replica):
         return
@@ -111,9 +112,9 @@ def _keep_gangs(
     extents: list[int],
     commands: list[Command],
 ) -> tuple[str, bool]:
-    """The answer is what cannot be made because it is another set's, and whether none is missing.
+    """Returns a clash with another owner's object, and whether no gang is missing.
 
-    One that is missing and not created has to wait until its name is free.
+    A missing gang that is not created waits until its name is free.
     """
     gangs, expected = part.gangs, [outline.base]
     missing: list[tuple[str, tuple[GroupTemplate, int] | None]] = []
@@ -137,7 +138,7 @@ def _keep_gangs(
 
 
 def standing(owner: PodCliqueSet, outline: Outline, tallies: dict[str, GroupTally]) -> ReplicaState:
-    """How a replica stands by what was last seen of its parts."""
+    """Returns the state of a replica, from the last status of its parts."""
     part = owner.parts.get(outline.replica)
     spec = owner.spec
     if part is None or len(part.cliques) < len(spec.alone) or len(part.groups) < len(spec.groups):
@@ -175,7 +176,8 @@ def tell_stranding(
     now_s: float,
     commands: list[Command],
 ) -> None:
-    """Says of what lost everything, or is in part lost, that others hold machines for nothing."""
+    """Sets the `GangStranded` condition of cliques and groups that lost all or some of their parts
+    while other pods hold machines in vain, and clears it elsewhere."""
     things: list[PodClique | ScalingGroup] = [*part.cliques.values(), *part.groups.values()]
     for thing in things:
         found = stranded.get(thing.name)
@@ -190,7 +192,7 @@ def tell_stranding(
 
 
 def is_settled(owner: PodCliqueSet, replica: int) -> bool:
-    """Whether nothing is left of a termination that was decided on."""
+    """Whether no termination of this replica is still under way."""
     part = owner.parts.get(replica)
     if replica not in owner.status.recycled or part is None:
         return True

@@ -1,10 +1,10 @@
-"""How an update goes through a set: whose turn it is, and how much may be taken at once.
+"""Rollout of an update through a set: whose turn it is, and how many units to replace at once.
 
-A unit is a pod of a clique that stands alone, or a replica of a scaling group. Old units that serve
-no requests go at once. Of those that serve, so many are taken that what is available stays within
-`maxUnavailable` of what it was: of the most that were available since the update began, and at most
-of what is wanted. An update of a clique for which the cluster lacks room thus goes on with the room
-that there is, and one that lost its room waits.
+A unit is a pod of a standalone clique, or a replica of a scaling group. Old units that are not
+ready are replaced at once. Ready units are replaced only as long as availability stays within
+`maxUnavailable` of its peak since the update began, capped at the wanted replicas. A clique that
+the cluster has too little room for is thus updated in the room it has, and one that lost its room
+waits.
 """
 
 from windtunnel.gangs.objects import PodClique, PodCliqueSet
@@ -12,16 +12,16 @@ from windtunnel.gangs.templates import COHERENT, ON_DELETE, CliqueTemplate, Roll
 
 
 def has_turn(owner: PodCliqueSet, replica: int) -> bool:
-    """Whether a set replica is being updated."""
+    """Whether a set replica is being updated now."""
     status = owner.status
     return status.updating and owner.spec.update.type != ON_DELETE and replica in status.turns
 
 
 def target(owner: PodCliqueSet, replica: int, role: str) -> CliqueTemplate:
-    """What new pods of a role are made from.
+    """Returns the template from which new pods of a role are made.
 
-    Whatever comes into being is made from the newest template. Only a coherent update keeps a set
-    replica at the revision before until its turn has come.
+    That is the newest one, except that a coherent update keeps a set replica at the previous
+    revision until its turn comes.
     """
     status = owner.status
     waits = owner.spec.update.type == COHERENT and status.updating and len(status.revisions) > 1
@@ -35,12 +35,12 @@ def rolling_of(owner: PodCliqueSet, own: Rolling | None) -> Rolling:
 
 
 def surge(owner: PodCliqueSet, own: Rolling | None, replicas: int) -> int:
-    """How many units there may be above the wanted ones."""
+    """Returns how many units may exist above the wanted replicas."""
     return rolling_of(owner, own).max_surge.of(replicas, up=True)
 
 
 def unavailable(owner: PodCliqueSet, own: Rolling | None, replicas: int, minimum: int) -> int:
-    """How many units may be down; at least one where nothing could be updated otherwise."""
+    """Returns how many units may be down; at least 1 if otherwise nothing could be updated."""
     limit = rolling_of(owner, own).max_unavailable
     if limit is None:
         return minimum if owner.spec.update.type == COHERENT else 1
@@ -49,17 +49,18 @@ def unavailable(owner: PodCliqueSet, own: Rolling | None, replicas: int, minimum
 
 
 def takeable(available: int, peak: int, replicas: int, minimum: int, down: int) -> int:
-    """How many available units may be taken now."""
+    """Returns how many available units may be taken down now."""
     if available < min(minimum, replicas):
         return 0
     return max(0, available - max(0, min(replicas, peak) - down))
 
 
 def coherent_steps(components: list[tuple[int, int]]) -> list[list[int]]:
-    """How far each component, given as (replicas, minimum), has come after each step.
+    """Returns the cumulative new units of each component, given as (replicas, minimum), per step.
 
-    Every step moves at least the minimum of every component, so that old and new are each complete:
-    as many steps as the scarcest component allows, what is left over spread evenly, the rest last.
+    Every step moves at least the minimum of every component, so that old and new are each complete.
+    The scarcest component sets the number of steps; surplus units are spread evenly over them, and
+    any remainder comes last.
     """
     if not components:
         return []
@@ -79,9 +80,9 @@ def coherent_steps(components: list[tuple[int, int]]) -> list[list[int]]:
 
 
 def allowance(owner: PodCliqueSet, replica: int, component: str) -> int:
-    """How many units of a clique or group may be new by now in a coherent update.
+    """Returns how many units of a clique or group may be new so far in a coherent update.
 
-    The next step opens when all components have the new units of the steps before it ready.
+    The next step opens once all components have the new units of the previous steps ready.
     """
     sizes: list[tuple[int, int]] = []
     ready: list[int] = []
@@ -120,6 +121,6 @@ def _changed(owner: PodCliqueSet, role: str) -> bool:
 
 
 def is_old(owner: PodCliqueSet, members: dict[str, PodClique]) -> bool:
-    """Whether a replica of a scaling group has a clique of another template than the newest."""
+    """Whether a scaling group replica has a clique whose template is not the newest."""
     roles = owner.spec.roles
     return any(clique.template.hash != roles[role].hash for role, clique in members.items())

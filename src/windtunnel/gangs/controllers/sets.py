@@ -1,4 +1,4 @@
-"""The controller of one set: its revisions, whose turn it is in an update, and its roll-ups."""
+"""The controller of one set: its revisions, the replicas under update, and its roll-ups."""
 
 from typing import NamedTuple
 
@@ -25,17 +25,17 @@ NAMES_TAKEN = "NamesTaken"
 
 
 class SetSummary(NamedTuple):
-    """What a set is judged by."""
+    """The input for the decisions about a set."""
 
     standings: dict[int, ReplicaState]
     progress: int
-    """Counts what an update has behind it; as long as it changes, the update comes on."""
+    """A progress count of the update; the update advances as long as this changes."""
     fired: dict[int, str]
-    """The replicas that are to be terminated."""
+    """The replicas to terminate, each with the reason."""
 
 
 class FollowUp(NamedTuple):
-    """When to look at a set again, and at which of its replicas at once."""
+    """When to check a set again, and which of its replicas to check at once."""
 
     again_s: float
     turns: list[int]
@@ -44,7 +44,7 @@ class FollowUp(NamedTuple):
 def observe(
     view: View, owner: PodCliqueSet, seen: SetSummary, now_s: float, commands: list[Command]
 ) -> FollowUp:
-    """Adds what must be written of a set."""
+    """Adds the commands that update the status and conditions of a set."""
     status = msgspec.structs.replace(owner.status)
     status.observed_generation = owner.generation
     status.replicas = owner.replicas
@@ -81,7 +81,7 @@ def observe(
 
 
 def _fire(owner: PodCliqueSet, status: SetStatus, replica: int) -> None:
-    """Writes down that a replica is to go, and how its cliques were scaled."""
+    """Records the termination of a replica, and the scale of its cliques."""
     incarnation = incarnation_of(owner, replica, None, -1) + 1
     status.incarnations = {**status.incarnations, replica: incarnation}
     status.recycled = {**status.recycled, replica: incarnation}
@@ -100,7 +100,7 @@ def _fire(owner: PodCliqueSet, status: SetStatus, replica: int) -> None:
 def tell_clash(
     owner: PodCliqueSet, clashes: dict[str, str], now_s: float, commands: list[Command]
 ) -> None:
-    """Says that a name which the set needs is taken, and by whom."""
+    """Sets the condition that a name which the set needs is taken, and by which owner."""
     if not clashes:
         conditions.clear(commands, owner, NAMES_TAKEN, now_s)
         return
@@ -116,8 +116,8 @@ def tell_held(
     *,
     hurt: bool,
 ) -> None:
-    """Says of a set with something broken that its terminations are held back, or since when they
-    no longer are; `nodes` hold them back."""
+    """Sets the condition that terminations of a set with broken parts are held back by `nodes`, or
+    since when they no longer are."""
     before = owner.conditions.get(conditions.HELD)
     if nodes is not None:
         what = "Too many nodes are not ready: no gang is terminated until they are back"
@@ -133,7 +133,7 @@ def tell_held(
 
 
 def _drop_scales(view: View, owner: PodCliqueSet, status: SetStatus) -> None:
-    """A remembered scale is forgotten once the clique that it was for is there again."""
+    """Forgets a remembered scale once its clique exists again."""
     if not status.scales:
         return
     kept = {}
@@ -147,7 +147,8 @@ def _drop_scales(view: View, owner: PodCliqueSet, status: SetStatus) -> None:
 def _follow_revision(
     owner: PodCliqueSet, status: SetStatus, now_s: float, commands: list[Command]
 ) -> None:
-    """A changed pod template is a new revision, and starts an update; the first is only noted."""
+    """Records a changed pod template as a new revision and starts an update; the first revision
+    starts none."""
     spec = owner.spec
     on_delete = spec.update.type == ON_DELETE
     if status.revision != spec.hash:
@@ -177,7 +178,7 @@ def _roll(
     now_s: float,
     commands: list[Command],
 ) -> None:
-    """Whose turn is over, and whose is next."""
+    """Ends the turns of finished replicas, and gives the next ones theirs."""
     done = [index for index in status.done if index < owner.replicas]
     updating = [index for index in status.turns if index < owner.replicas]
     behind = set(done)
@@ -210,7 +211,7 @@ def _roll(
 
 
 def turn_order(standing: ReplicaState | None, index: int) -> tuple[bool, bool, int]:
-    """Which replica is updated first: one that runs nothing, then a breached one, then by index."""
+    """Sort key of turns: idle replicas first, then breached ones, then by index."""
     if standing is None:
         return (False, False, index)
     return (not standing.idle, not standing.breached, index)
@@ -219,7 +220,7 @@ def turn_order(standing: ReplicaState | None, index: int) -> tuple[bool, bool, i
 def _deadline(
     owner: PodCliqueSet, status: SetStatus, progress: int, now_s: float, commands: list[Command]
 ) -> float:
-    """Keeps the condition that says how an update comes on; the answer is when it is or was due."""
+    """Sets the `Progressing` condition of an update; returns its deadline, which may have passed."""
     if status.update_started_s < 0.0 or owner.spec.update.type == ON_DELETE:
         return OFF
     if not status.updating:
@@ -251,7 +252,7 @@ def _deadline(
 
 
 def _limit_s(owner: PodCliqueSet) -> float:
-    """The shortest deadline that any part of the set has."""
+    """Returns the shortest progress deadline of any part of the set."""
     spec = owner.spec
     limits = [rolling_of(owner, group.rolling).progress_deadline_s for group in spec.groups]
     limits += [rolling_of(owner, clique.rolling).progress_deadline_s for clique in spec.alone]
@@ -259,7 +260,7 @@ def _limit_s(owner: PodCliqueSet) -> float:
 
 
 def _topology(view: View, owner: PodCliqueSet, now_s: float, commands: list[Command]) -> None:
-    """Says whether the cluster has the levels that the set's constraints name."""
+    """Sets the condition that tells whether the cluster has the levels named in the constraints."""
     found = owner.spec.packs
     if not found:
         conditions.clear(commands, owner, LEVELS_UNAVAILABLE, now_s)

@@ -1,7 +1,7 @@
-"""Startup order: which cliques wait for which, and whether that can ever end.
+"""Startup order: which cliques wait for which, and whether the order has a cycle.
 
-Order governs when the containers of a pod start, not when it is placed: all pods of a gang are
-placed together, and those that must wait hold their places while they do.
+The order governs when the containers of a pod start, not when it is placed: all pods of a gang are
+placed together, and those that must wait hold their places meanwhile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from windtunnel.gangs.view import View
 
 
 def cycle_in(graph: Mapping[str, Sequence[str]]) -> list[str]:
-    """A circle of names, each after the next, its first name also last; empty when there is none.
+    """Returns a cycle of names, each after the next, its first name repeated at the end; or [].
 
-    `graph` has for each name those that come before it.
+    `graph` maps each name to the names that come before it.
     """
     done: dict[str, bool] = {}  # False while it is on the path that is being followed
     for start in graph:
@@ -39,7 +39,7 @@ def cycle_in(graph: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def parents_of(spec: SetSpec, role: str) -> tuple[str, ...]:
-    """The roles that come before a role."""
+    """Returns the roles that a role waits for."""
     if spec.startup == EXPLICIT:
         return spec.roles[role].starts_after
     if spec.startup == IN_ORDER:
@@ -52,10 +52,10 @@ def parents_of(spec: SetSpec, role: str) -> tuple[str, ...]:
 def starts_after(
     spec: SetSpec, set_name: str, replica: int, role: str, group_replica: int = -1
 ) -> tuple[tuple[str, int], ...]:
-    """The cliques that a clique waits for, each with how many of its pods must be ready.
+    """Returns the cliques that a clique waits for, each with the number of pods that must be ready.
 
     A clique of the base gang waits for every base replica of a scaled role. One of a scaled gang
-    waits only for its own group replica: the base gang was placed before it anyway.
+    waits only for its own group replica, as the base gang was placed before it anyway.
     """
     group = spec.group_of.get(role)
     scaled = group is not None and group_replica >= group.min_available
@@ -79,7 +79,7 @@ def starts_after(
 
 
 def waits_for(view: View, pod: Pod) -> str:
-    """The first clique whose pods this one's containers still wait for; empty when none is left.
+    """Returns the first clique whose pods this pod's containers still wait for, or "".
 
     A role that was scaled to zero delays no other.
     """

@@ -1,22 +1,22 @@
-"""Gang termination: what cannot serve any more, and stays like that, is torn down and made anew.
+"""Gang termination: a gang that stays unable to serve is deleted and recreated.
 
-There are two triggers, with the same delay. A breach: something fell below its minimum, as its
-condition says. Stranding: a clique or a group lost everything, which is not a breach, while other
-pods of its gang hold machines and serve no requests; `onStranded: Hold` switches this one off.
+There are two triggers, with the same delay. Breach: a clique or group fell below its minimum, as
+its condition says. Stranding: a clique or group lost all of its pods, which is not a breach, while
+other pods of its gang hold machines without serving requests; `onStranded: Hold` disables this one.
 
-Level A: a replica of a scaling group of which a clique is breached or that is stranded, as long as
-the others are enough for the group's minimum. Level B: a whole set replica, when a group of it is
-breached or a clique that stands alone, or one of them lost everything. Whatever was never scheduled
-is never terminated: that is remembered in its status, not guessed from times.
+Level A terminates a replica of a scaling group with a breached clique, or that is stranded, as long
+as the other replicas suffice for the group's minimum. Level B terminates a whole set replica when
+one of its groups or standalone cliques is breached or lost all of its pods. Gangs that were never
+scheduled are never terminated: that is recorded in the status, not inferred from times.
 
-While a good part of all nodes is not ready (`holdAtNodesNotReady`), nothing is terminated: the
-gangs are not at fault, and there is no room for them elsewhere. What is broken when the nodes are
-back has its whole delay from then on.
+While a large part of all nodes is not ready (`holdAtNodesNotReady`), nothing is terminated: the
+gangs are not at fault, and there is no room for them elsewhere. A gang that is still broken when
+the nodes are back gets its full delay from then on.
 
-A termination is written to the status before anything is deleted: it counts the incarnations of a
-set replica or of a group replica, each clique carries the count at its creation, and a clique of an
-earlier incarnation has to go. A controller that stops in between carries on from there, and no
-clique that was created since is touched.
+A termination is written to the status before anything is deleted. The status counts the
+incarnations of a set replica or group replica, each clique carries the count at its creation, and
+cliques of earlier incarnations are deleted. A controller that restarts in between continues from
+there, and cliques created since are left alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,11 +36,11 @@ from windtunnel.gangs.templates import TERMINATE, GroupTemplate, SetSpec
 
 NEVER_DUE: Final = float("inf")
 FEWEST_NODES: Final = 3
-"""Fewer nodes that are not ready are no disruption, as in Kubernetes' node controller."""
+"""Fewer unready nodes than this are not a disruption, as in Kubernetes' node controller."""
 
 
 class NodeCount:
-    """The nodes that are not cordoned, and how many of them are not ready."""
+    """The number of nodes that are not cordoned, and how many of them are not ready."""
 
     def __init__(self) -> None:
         self._ready: Final[dict[str, bool]] = {}
@@ -51,7 +51,7 @@ class NodeCount:
         return len(self._ready)
 
     def follow(self, name: str, node: Node | None) -> bool:
-        """A node as it is now, or that is gone; says whether it counts for something else."""
+        """Records a node's state, None if it is gone; returns whether the counts changed."""
         before = self._ready.get(name)
         after = None if node is None or node.cordoned else node.ready
         if before is after:
@@ -64,7 +64,7 @@ class NodeCount:
         return True
 
     def hold(self, spec: SetSpec) -> bool:
-        """Whether so many are not ready that gangs of a set are not terminated."""
+        """Whether so many nodes are not ready that the set's gangs are not terminated."""
         limit = spec.hold_at
         count = limit.of(self.total, up=True)
         if limit.share > 0.0:
@@ -73,7 +73,7 @@ class NodeCount:
 
 
 def free_s(owner: PodCliqueSet, now_s: float, *, held: bool) -> float:
-    """Since when its gangs may be terminated: delays count from then at the earliest."""
+    """Returns since when the set's gangs may be terminated; delays count from then at the earliest."""
     if held:
         return NEVER_DUE
     condition = owner.conditions.get(conditions.HELD)
@@ -85,25 +85,26 @@ def free_s(owner: PodCliqueSet, now_s: float, *, held: bool) -> float:
 def incarnation_of(
     owner: PodCliqueSet, replica: int, group: ScalingGroup | None, index: int
 ) -> int:
-    """What a clique that is created now gets: both counts only grow, and so does their sum."""
+    """Returns the incarnation of a clique created now: both counts only grow, and so does their
+    sum."""
     whole = owner.status.incarnations.get(replica, 0)
     return whole if group is None else whole + group.status.incarnations.get(index, 0)
 
 
 def is_condemned(owner: PodCliqueSet, group: ScalingGroup | None, clique: PodClique) -> bool:
-    """Whether a clique is of an earlier incarnation, which was terminated."""
+    """Whether a clique belongs to an earlier incarnation, which was terminated."""
     current = incarnation_of(owner, clique.replica, group, clique.group_replica)
     return clique.incarnation < current
 
 
 def template_of(owner: PodCliqueSet, group: ScalingGroup) -> GroupTemplate:
-    """What the set says of a group now; the groups of a set never change, what is said may."""
+    """Returns a group's current template; the groups of a set never change, their settings may."""
     return owner.spec.group_of[group.members[0]]
 
 
 @dataclass
 class Broken:
-    """A replica of a group, a group or a clique that cannot serve: when it is due, and why."""
+    """A group replica, group or clique that cannot serve: since when, its delay, and why."""
 
     since_s: float
     delay_s: float
@@ -111,16 +112,16 @@ class Broken:
     stranded: bool = False
 
     def due_s(self, free_s: float = 0.0) -> float:
-        """When it has been broken for its delay, all of it after terminations were held back."""
+        """Returns when its delay is over; time before `free_s` does not count."""
         return max(self.since_s, free_s) + self.delay_s
 
 
 @dataclass
 class DueTermination:
-    """What is to be terminated now, each with the reason, and when to look again."""
+    """The terminations that are due, each with the reason, and when to check again."""
 
     replicas: dict[int, str]
-    """By index of the group replica, or of the set replica."""
+    """Reasons by index of the group replica, or of the set replica."""
     again_s: float
 
 
@@ -128,7 +129,8 @@ class DueTermination:
 
 
 def breach_of(thing: PodClique | ScalingGroup, delay_s: float, why: str) -> Broken | None:
-    """The breach of something that was scheduled once; `why` is said of its termination."""
+    """Returns the breach of a clique or group that was scheduled once; `why` explains its
+    termination."""
     condition = thing.conditions.get(conditions.BREACHED)
     if condition is None or condition.status != TRUE or thing.status.first_scheduled_s < 0.0:
         return None
@@ -139,7 +141,7 @@ def breach_of(thing: PodClique | ScalingGroup, delay_s: float, why: str) -> Brok
 
 
 def has_lost_all(clique: PodClique) -> bool:
-    """Whether it had pods on machines and has none any more; an update may do that for a while."""
+    """Whether a clique had scheduled pods and now has none, unless an update explains that."""
     status = clique.status
     gone = clique.replicas > 0 and status.scheduled == 0 and status.first_scheduled_s >= 0.0
     return gone and not status.excused
@@ -148,7 +150,7 @@ def has_lost_all(clique: PodClique) -> bool:
 def _stranding(
     name: str, lost: Iterable[PodClique], others: Iterable[PodClique], delay_s: float
 ) -> Broken | None:
-    """Pods among `others` that hold machines in vain, since `lost` have none any more."""
+    """Returns the stranding of `others` that hold machines in vain, as `lost` have no pods."""
     holders = [clique for clique in others if clique.status.scheduled]
     pods = sum(clique.status.scheduled for clique in holders)
     if not pods:
@@ -165,7 +167,7 @@ def _stranding(
 
 
 def stranded_replica(members: Mapping[str, PodClique], delay_s: float) -> Broken | None:
-    """A replica of a scaling group that cannot serve, and holds machines."""
+    """Returns the stranding of a scaling group replica that cannot serve but holds machines."""
     lost = [clique for clique in members.values() if has_lost_all(clique)]
     return _stranding(lost[0].name, lost, members.values(), delay_s) if lost else None
 
@@ -173,9 +175,9 @@ def stranded_replica(members: Mapping[str, PodClique], delay_s: float) -> Broken
 def stranded_by(
     owner: PodCliqueSet, part: SetReplica, lost_groups: Iterable[ScalingGroup]
 ) -> dict[str, Broken]:
-    """The cliques that stand alone and the groups that lost everything, while others hold machines.
+    """Returns the standalone cliques and groups that lost all pods while others hold machines.
 
-    `lost_groups` are those of which no clique holds anything, and some clique did.
+    `lost_groups` are groups that hold no machine but once did.
     """
     found: dict[str, Broken] = {}
     if owner.spec.on_stranded != TERMINATE:
@@ -204,7 +206,7 @@ def stranded_by(
 def broken_replica(
     owner: PodCliqueSet, group: ScalingGroup, members: Mapping[str, PodClique]
 ) -> Broken | None:
-    """A replica of a scaling group that is breached or stranded: which of them is due first."""
+    """Returns the breach or stranding of a scaling group replica that is due first, if any."""
     delay_s = owner.spec.delay_s(template_of(owner, group))
     found = [
         breach_of(clique, delay_s, f"the clique {clique.name} is breached")
@@ -226,11 +228,11 @@ def _first(found: Iterable[Broken | None], free_s: float = 0.0) -> Broken | None
 def broken_group(
     group: ScalingGroup, delay_s: float, broken: Mapping[int, Broken]
 ) -> Broken | None:
-    """A scaling group that cannot serve; not one whose set replica was just terminated.
+    """Returns why a scaling group cannot serve; None if its set replica was just terminated.
 
-    A group of which too few replicas are whole is due by its own condition. Where that says nothing
-    because no replica at all is whole, the replicas that still hold something count themselves: the
-    group fell below its minimum when the last of those broke that it could do without.
+    A group with too few whole replicas is due by its own condition. That condition says nothing
+    while no replica is whole; then the replicas that still hold machines count: the group fell
+    below its minimum when the last replica that it could spare broke.
     """
     if conditions.TERMINATING in group.conditions or group.status.excused:
         return None
@@ -250,7 +252,7 @@ def due_in_group(
     free_s: float,
     now_s: float,
 ) -> DueTermination:
-    """Level A. Nothing is due when the group would be left below its minimum: that is level B's."""
+    """Level A: the group replicas due; none if the group would fall below its minimum (level B)."""
     if not broken or group.status.excused or group.status.recycled:
         return DueTermination({}, NEVER_DUE)
     if broken_group(group, owner.spec.delay_s(template_of(owner, group)), broken) is not None:
@@ -271,7 +273,8 @@ def due_in_replica(
     free_s: float,
     now_s: float,
 ) -> DueTermination:
-    """Level B: a set replica is due, or when it will be; `broken` are replicas by group, if any."""
+    """Level B: whether a set replica is due, or when it will be; `broken` has broken replicas by
+    group."""
     part = owner.parts.get(replica)
     spec = owner.spec
     if part is None or len(part.cliques) < len(spec.alone) or len(part.groups) < len(spec.groups):
@@ -296,6 +299,7 @@ def due_in_replica(
 def count_futile(
     known: dict[int, int], replica: int, cliques: Iterable[PodClique]
 ) -> dict[int, int]:
-    """Counts the terminations in a row of what had not been ready; one that had ends the row."""
+    """Counts consecutive terminations of a replica that had not become ready; one that had resets
+    it."""
     futile = any(clique.status.first_ready_s < 0.0 for clique in cliques)
     return {**known, replica: known.get(replica, 0) + 1 if futile else 0}
