@@ -65,7 +65,7 @@ Says = tuple[str, str, str]
 def follow_parts(
     owner: PodCliqueSet, thing: PodClique | ScalingGroup, status: PartStatus, now_s: float
 ) -> bool:
-    """Carries history over into the new status; returns whether all scheduled parts were just lost."""
+    """Carries history over into the new status; returns whether all parts were just lost."""
     before = thing.status
     status.observed = True
     status.lost_rule = owner.spec.on_all_scheduled_lost

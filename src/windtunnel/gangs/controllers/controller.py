@@ -532,7 +532,7 @@ class Controller:
         return True
 
     def _act_cliques(self, this: ControllerPass) -> None:
-        """Acts on busy cliques, except those deleted in this pass: their pods may already be gone."""
+        """Acts on busy cliques, except those deleted in this pass: their pods may be gone."""
         view = self._view
         deleted = {(one.kind, one.name) for one in this.commands if isinstance(one, Delete)}
         for name in this.busy:

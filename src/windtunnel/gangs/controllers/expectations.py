@@ -68,7 +68,7 @@ class Expectations:
         return min(self._until_s.values(), default=NOTHING_EXPECTED_S)
 
     def add(self, commands: list[Command], now_s: float) -> None:
-        """Records commands returned to the driver. A later command replaces one with the same key."""
+        """Records commands returned to the driver; a later one replaces one of the same key."""
         for command in commands:
             if isinstance(command, Emit):
                 continue

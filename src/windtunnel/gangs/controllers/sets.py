@@ -220,7 +220,7 @@ def turn_order(standing: ReplicaState | None, index: int) -> tuple[bool, bool, i
 def _deadline(
     owner: PodCliqueSet, status: SetStatus, progress: int, now_s: float, commands: list[Command]
 ) -> float:
-    """Sets the `Progressing` condition of an update; returns its deadline, which may have passed."""
+    """Sets the `Progressing` condition of an update; returns its deadline, maybe in the past."""
     if status.update_started_s < 0.0 or owner.spec.update.type == ON_DELETE:
         return OFF
     if not status.updating:

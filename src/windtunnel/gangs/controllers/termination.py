@@ -73,7 +73,7 @@ class NodeCount:
 
 
 def free_s(owner: PodCliqueSet, now_s: float, *, held: bool) -> float:
-    """Returns since when the set's gangs may be terminated; delays count from then at the earliest."""
+    """Returns since when the set's gangs may be terminated; delays start no earlier."""
     if held:
         return NEVER_DUE
     condition = owner.conditions.get(conditions.HELD)
