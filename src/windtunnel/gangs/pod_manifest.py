@@ -1,4 +1,4 @@
-"""Objects of the gang layer as Kubernetes would hold them: labels, environment, gates."""
+"""Kubernetes manifests of the objects of the gang layer: labels, environment, gates."""
 
 import copy
 from typing import Any, Final
@@ -29,9 +29,9 @@ from windtunnel.gangs.templates import Pack, SetSpec
 
 SCHEDULER_GROVE: Final = "scheduler.grove.io/v1alpha1"
 WAITER: Final = "grove-initc"
-"""The init container that waits for the cliques that come before."""
+"""The init container that waits for the cliques that start first."""
 WAITER_IMAGE: Final = "$(GROVE_INIT_CONTAINER_IMAGE)"
-"""The operator has it from its environment."""
+"""Replaced by the operator, which gets the image from its environment."""
 ACCOUNT_VOLUME: Final = "sa-token-secret-vol"
 INFO_VOLUME: Final = "pod-info-vol"
 WAITS_FOR: Final = "--podcliques="
@@ -48,7 +48,7 @@ GROUP_INDEX: Final = "grove.io/podcliquescalinggroup-replica-index"
 SCHEDULER: Final = "grove.io/scheduler-name"
 TOPOLOGY_NOTE: Final = "grove.io/topology-name"
 CLIQUE_NOTE: Final = "windtunnel.dev/clique"
-"""The annotation that says what a clique was made of beside its pod spec, as JSON."""
+"""Annotation with what a clique was made of besides its pod spec, as JSON."""
 
 KINDS: Final = {
     "PodCliqueSet": (GROVE, ""),
@@ -65,13 +65,13 @@ KINDS: Final = {
     "ResourceClaim": ("resource.k8s.io/v1", "resource-claim"),
     "ComputeDomain": ("resource.nvidia.com/v1beta1", ""),
 }
-"""By kind: its apiVersion, and the component that its objects are labelled as."""
+"""By kind, the apiVersion and the component label of its objects."""
 
 Json = dict[str, Any]
 
 
 def _manifest(owner: PodCliqueSet, above: Thing, thing: Owned, labels: dict[str, str]) -> Json:
-    """What every object has: names, labels, and what it goes with."""
+    """Returns the common part of a manifest: names, labels and owner reference."""
     version, component = KINDS[thing.kind]
     if isinstance(thing, PodClique) and thing.group:
         component = "pcsg-podclique"
@@ -101,7 +101,7 @@ def _manifest(owner: PodCliqueSet, above: Thing, thing: Owned, labels: dict[str,
 
 
 def attachment_manifest(owner: PodCliqueSet, attached: Attachment) -> Json:
-    """A service, an autoscaler, a claim or a part of an account."""
+    """Returns the manifest of a service, an autoscaler, a claim or a part of an account."""
     labels = {}
     if attached.replica >= 0:
         labels[SET_INDEX] = str(attached.replica)
@@ -114,7 +114,7 @@ def attachment_manifest(owner: PodCliqueSet, attached: Attachment) -> Json:
 
 
 def pod_manifest(owner: PodCliqueSet, clique: PodClique, pod: Pod) -> Json:
-    """A pod as it would be created: gated, whatever has become of it since."""
+    """Returns a pod as it would be created: gated, regardless of its current state."""
     made: Json = copy.deepcopy(pod.template.pod_spec)
     made["schedulerName"] = pod.scheduler
     made["schedulingGates"] = [{"name": gate} for gate in (GATE, *pod.template.gates)]
@@ -134,7 +134,8 @@ def pod_manifest(owner: PodCliqueSet, clique: PodClique, pod: Pod) -> Json:
 
 
 def _add_waiter(owner: PodCliqueSet, pod: Pod, made: Json) -> None:
-    """The last init container waits until the cliques that come before have their pods ready."""
+    """Adds a last init container that waits until the pods of the cliques that start first are
+    ready."""
     waits = ",".join(f"{names.short(name)}:{count}" for name, count in pod.waits_for)
     account = "/var/run/secrets/kubernetes.io/serviceaccount"
     waiter = {
@@ -178,7 +179,7 @@ def _place_labels(thing: GangMember) -> dict[str, str]:
 
 
 def pod_labels(pod: Pod) -> dict[str, str]:
-    """The labels of a pod that tell it from others: of its template, and Grove's."""
+    """Returns the identifying labels of a pod: its template's, and Grove's."""
     return {
         **pod.template.labels,
         PART_OF: names.short(pod.set_name),
@@ -191,7 +192,7 @@ def pod_labels(pod: Pod) -> dict[str, str]:
 
 
 def _environment(owner: PodCliqueSet, pod: Pod, own: list[Json]) -> list[Json]:
-    """Ours first; what a container says under one of our names gives way."""
+    """Returns our variables, then a container's own; ours win on equal names."""
     service = names.short(names.base_gang(owner.name, pod.replica))
     values = {
         "GROVE_PCS_NAME": names.short(owner.name),
@@ -231,7 +232,7 @@ def _claim(spec: SetSpec, pod: Pod, made: Json) -> None:
 
 
 def clique_manifest(owner: PodCliqueSet, above: Thing, clique: PodClique) -> Json:
-    """A clique; `above` is its scaling group, or the set."""
+    """Returns the manifest of a clique; `above` is its scaling group, or the set."""
     labels = {**_place_labels(clique), TEMPLATE_HASH: clique.template.hash}
     spec: Json = {
         "roleName": clique.template.role_name,
@@ -247,7 +248,7 @@ def clique_manifest(owner: PodCliqueSet, above: Thing, clique: PodClique) -> Jso
 
 
 class CliqueNote(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """What a clique was made of, beside its pod spec."""
+    """What a clique was made of, besides its pod spec."""
 
     template: dict[str, Any]
     incarnation: int = 0
@@ -255,7 +256,7 @@ class CliqueNote(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 def clique_note(clique: PodClique) -> str:
-    """The annotation `CLIQUE_NOTE` of a clique."""
+    """Returns the value of a clique's annotation `CLIQUE_NOTE`."""
     template = msgspec.to_builtins(clique.template)
     del template["podSpec"]
     after = {names.short(name): count for name, count in clique.starts_after}
@@ -273,7 +274,7 @@ def group_manifest(owner: PodCliqueSet, group: ScalingGroup) -> Json:
 
 
 def gang_manifest(owner: PodCliqueSet, gang: PodGang) -> Json:
-    """A gang as a scheduler gets it."""
+    """Returns a gang as a scheduler receives it."""
     space = names.namespace(owner.name)
     podgroups = []
     for group in gang.groups:

@@ -1,12 +1,12 @@
-"""From pods to servers: which pods are one server, and what becomes of it when they change.
+"""From pods to servers: which pods form one server, and what happens to it when they change.
 
-A server is asked for when its pods are there, loads when they are on nodes, and serves when they
-are ready. When one of them is told to end, the server drains, and its pods end once it has no
-requests left or their grace period is over. When one dies, the server is lost with what it was
-doing; the next one of the same pods is another server.
+A server is requested once its pods exist, loads once they are on nodes, and serves once they are
+ready. When one of its pods is terminated, the server drains, and its pods end once it has no
+requests left or their grace period is over. When one dies, the server and its requests are lost;
+the next server of the same pods is a new one.
 
 `ServerPods` follows the pods of a cluster; `PodUnit.next_move` decides one step at a time. A driver
-carries each step out and asks again, until there is none.
+executes each step and asks again until there is none.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,20 +40,20 @@ MACHINE_LOST: Final = "its machine was lost"
 MACHINE_TAKEN: Final = "its machine left before it was done"
 PODS_ENDING: Final = "its pods are to end"
 NOT_WANTED: Final = ""
-"""A pending server without pods: the reason is that of the pool's latest size."""
+"""For a pending server without pods: the reason is that of the pool's latest resize."""
 
 GRACE_S: Final = 30.0
-"""Of a pod that says nothing of it."""
+"""The default grace period of a pod."""
 
 ALONE: Final = -1
-"""In the place of a group's replica, for cliques that belong to no group."""
+"""Replaces the group replica in slots of cliques that belong to no group."""
 
 Slot = tuple[str, int]
-"""A role, and which replica of its scaling group; `ALONE` for none."""
+"""A role and its replica of the scaling group, or `ALONE`."""
 
 
 def slots_of(spec: SetSpec, kind: str, name: str) -> dict[Slot, int]:
-    """How many pods of each role one replica needs to serve; a group's counts as its replica 0."""
+    """Returns how many pods of each role one replica needs to serve; groups count as replica 0."""
     if kind == CLIQUE:
         return {(name, ALONE): 1}
     if kind == GROUP:
@@ -69,7 +69,7 @@ def slots_of(spec: SetSpec, kind: str, name: str) -> dict[Slot, int]:
 
 @dataclass
 class PoolPods:
-    """Which pods are servers of a pool: a clique's, a scaling group's replicas', or a set's."""
+    """The pods that form a pool's servers: of a clique, of scaling group replicas, or of a set."""
 
     pool: str
     set_name: str
@@ -78,7 +78,7 @@ class PoolPods:
     slots: dict[Slot, int]
 
     def key_of(self, pod: Pod) -> str | None:
-        """The unit that a pod is a part of; None for one that is not this pool's."""
+        """Returns the unit that a pod belongs to; None if it does not belong to this pool."""
         if pod.set_name != self.set_name:
             return None
         if self.kind == SET:
@@ -104,7 +104,7 @@ class ServerMove:
 
 
 class PodUnit:
-    """Pods that are one server together."""
+    """The pods that form one server."""
 
     def __init__(self, key: str, of: PoolPods, nodes: Mapping[str, Node]) -> None:
         self.key: Final = key
@@ -113,7 +113,7 @@ class PodUnit:
         self._nodes: Final = nodes
 
     def next_move(self, state: int) -> ServerMove | None:
-        """What to do next with a server in this state; None when it is as its pods are."""
+        """Returns the next step for a server in this state; None if it matches its pods."""
         if state == GONE:
             return ServerMove(FORGET)
         if state == READY:
@@ -133,33 +133,34 @@ class PodUnit:
         return ServerMove(SERVE) if self.can_serve() else None
 
     def _stop(self) -> ServerMove:
-        """A server lost a pod: by an order it may finish what it does, else it is dead."""
+        """Stops a server that lost a pod: it drains if its pods are terminating, otherwise it is
+        lost."""
         if self.is_lost():
             return ServerMove(LOSE, self._why())
         ending = sum(pod.terminating for pod in self.pods.values())
         return ServerMove(DRAIN, PODS_ENDING if ending == len(self.pods) else POD_MOVED)
 
     def can_serve(self) -> bool:
-        """Whether enough of its pods are ready, on nodes that work."""
+        """Whether enough of its pods are ready, on working nodes."""
         return self._has([pod for pod in self._alive() if pod.ready])
 
     def is_lost(self) -> bool:
-        """Whether a server that lacks a pod is dead, and has not been told to end."""
+        """Whether a server that lacks a pod is dead, rather than asked to end."""
         ending = any(pod.terminating for pod in self.pods.values())
         others = any(pod.active and not pod.ready for pod in self.pods.values())
         return not ending or others or self.is_dead()
 
     def is_dead(self) -> bool:
-        """Whether a machine that it is on has stopped."""
+        """Whether one of its machines has failed."""
         return any(pod.node and not self._is_up(pod.node) for pod in self.pods.values())
 
     def over_s(self) -> float:
-        """When the grace period of the first of its pods that end is over."""
+        """Returns when the first grace period of its terminating pods is over."""
         ending = [pod for pod in self.pods.values() if pod.terminating]
         return min(pod.deleted_s + grace_s(pod) for pod in ending)
 
     def released(self) -> list[str]:
-        """Pods that waited for the server to finish, and may end now that it is gone."""
+        """Returns the pods that waited for the server to finish and may end now that it is gone."""
         return [
             name for name, pod in self.pods.items() if pod.terminating and self._is_up(pod.node)
         ]
@@ -173,7 +174,7 @@ class PodUnit:
         return [pod for pod in active if self._is_up(pod.node)]
 
     def _has(self, pods: list[Pod]) -> bool:
-        """Whether these are enough to serve."""
+        """Whether these pods suffice to serve."""
         counts: dict[Slot, int] = {}
         for pod in pods:
             slot = self.of.slot_of(pod)
@@ -190,7 +191,7 @@ class PodUnit:
 
 
 class ServerPods:
-    """The units of one cluster, followed at the cost of what changed."""
+    """The units of one cluster, updated at the cost of what changed."""
 
     def __init__(self, view: View, pools: Iterable[PoolPods]) -> None:
         self._view: Final = view
@@ -203,10 +204,11 @@ class ServerPods:
         self._node_of: Final[dict[str, str]] = {}  # by pod
         self._on: Final[dict[str, dict[str, None]]] = {}  # by node: pods
         self._pools: Final[dict[tuple[str, str], dict[str, int]]] = {}
-        """By kind and name of what owns pods: pods of each pool."""
+        """The number of pods by pool, for each owner, given by kind and name."""
 
     def changed(self) -> dict[str, PodUnit] | None:
-        """The units whose pods or machines changed since the last time; None: nothing changed."""
+        """Returns the units whose pods or machines changed since the last call; None if nothing
+        changed."""
         changes = self._changes
         if not (changes.pods or changes.nodes):
             return None
@@ -226,22 +228,22 @@ class ServerPods:
         return self._by_pod.get(pod)
 
     def drop(self, unit: PodUnit) -> None:
-        """A unit has neither pods nor a server."""
+        """Drops a unit that has neither pods nor a server."""
         del self.units[unit.key]
 
     def pool_of(self, name: str) -> str:
-        """The pool that a pod belongs to; empty if it belongs to none, or is gone."""
+        """Returns the pool that a pod belongs to; empty if it belongs to none, or is gone."""
         pod = self._view.pods.get(name)
         pools = [] if pod is None else self._by_set.get(pod.set_name, [])
         found = (one.pool for one in pools if pod is not None and one.key_of(pod) is not None)
         return next(found, "")
 
     def pools_of(self, kind: str, name: str) -> list[str]:
-        """The pools that pods of a gang, a clique, a group or a set are a part of."""
+        """Returns the pools that the pods of a gang, a clique, a group or a set belong to."""
         return list(self._pools.get((kind, name), {}))
 
     def _follow(self, name: str) -> PodUnit | None:
-        """Puts a pod with its unit, or takes it out once it is gone."""
+        """Adds a pod to its unit, or removes it once it is gone."""
         unit = self._by_pod.get(name)
         pod = self._view.pods.get(name)
         if pod is None:
@@ -289,6 +291,6 @@ class ServerPods:
 
 
 def grace_s(pod: Pod) -> float:
-    """How long a pod that is told to end may take."""
+    """Returns how long a terminating pod may take."""
     found = pod.template.pod_spec.get("terminationGracePeriodSeconds")
     return float(found) if isinstance(found, int | float) else GRACE_S

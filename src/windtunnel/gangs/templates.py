@@ -1,6 +1,6 @@
-"""What sets and gangs ask for, with every default filled in; nothing here changes once it is made.
+"""Specs of sets and gangs, with all defaults filled in; immutable.
 
-`gangs.api` makes these from files; the names of the fields there are given in the comments here.
+`gangs.api` builds these from files.
 """
 
 from functools import cached_property
@@ -22,15 +22,15 @@ HOLD: Final = "Hold"
 TERMINATE: Final = "Terminate"
 
 MNNVL: Final = "grove.io/mnnvl-group"
-"""The annotation that puts the GPU pods of a set replica into one domain of multi-node NVLink."""
+"""Annotation that puts the GPU pods of a set replica into one multi-node NVLink domain."""
 
 INHERIT: Final = -1.0
 OFF: Final = float("inf")
-"""A termination delay that never ends: gang termination is switched off."""
+"""A termination delay that never ends: gang termination is disabled."""
 
 TERMINATION_DELAY_S: Final = 4 * 3600.0
 PROGRESS_DEADLINE_S: Final = 600.0
-"""As of a Deployment."""
+"""The default of a Deployment."""
 
 
 class StatusValue(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -38,7 +38,7 @@ class StatusValue(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class ScaleBounds(StatusValue, frozen=True):
-    """How far something may be scaled by an autoscaler."""
+    """The limits within which an autoscaler may scale a clique or a group."""
 
     minimum: int
     maximum: int
@@ -46,7 +46,7 @@ class ScaleBounds(StatusValue, frozen=True):
 
 
 class PackDomains(StatusValue, frozen=True):
-    """A topology constraint as it is written: domains of a ClusterTopologyBinding."""
+    """A topology constraint as written: domains of a ClusterTopologyBinding."""
 
     topology: str
     required: str
@@ -54,7 +54,7 @@ class PackDomains(StatusValue, frozen=True):
 
 
 class Pack(StatusValue, frozen=True):
-    """A preference to be placed close together, as keys of node labels; empty: none."""
+    """A packing constraint, as keys of node labels; empty: none."""
 
     required: str = ""
     preferred: str = ""
@@ -67,18 +67,18 @@ class ClaimSharing(StatusValue, frozen=True):
     namespace: str
     per_replica: bool
     roles: tuple[str, ...] = ()
-    """The filter: only these cliques and groups get it; all when both are empty."""
+    """The filter: only these cliques and groups get the claim; all if both are empty."""
     groups: tuple[str, ...] = ()
 
 
 class Share(StatusValue, frozen=True):
-    """A whole number, or a share of a total."""
+    """A whole number, or a fraction of a total."""
 
     count: int
     share: float = 0.0
 
     def of(self, total: int, *, up: bool) -> int:
-        """How many of `total`; a share is rounded `up` or down."""
+        """Returns the number out of `total`; a fraction is rounded `up` or down."""
         if self.share == 0.0:
             return self.count
         exact = self.share * total
@@ -90,13 +90,13 @@ HOLD_AT: Final = Share(0, 0.5)
 
 
 class Rolling(StatusValue, frozen=True):
-    """How much of a clique, or of a scaling group, an update may take at once."""
+    """How much of a clique or scaling group an update may replace at once."""
 
     max_unavailable: Share | None = None
-    """Pods of a clique or replicas of a group; None: one, or the minimum when coherent."""
+    """Pods of a clique or replicas of a group; None: 1, or the minimum in a coherent update."""
     max_surge: Share = Share(0)
     progress_deadline_s: float = PROGRESS_DEADLINE_S
-    """An update that makes no progress for so long excuses no breach any more."""
+    """After this time without progress, an update no longer excuses breaches."""
 
 
 class CliqueTemplate(StatusValue, frozen=True):
@@ -107,9 +107,9 @@ class CliqueTemplate(StatusValue, frozen=True):
     min_available: int
     pod_spec: dict[str, Any]
     requests: dict[str, float]
-    """What one pod asks for, summed over its containers."""
+    """The resource requests of one pod."""
     hash: str
-    """Changes when, and only when, the pods must be replaced."""
+    """Changes if and only if the pods must be replaced."""
     role_name: str = ""
     starts_after: tuple[str, ...] = ()
     labels: dict[str, str] = {}
@@ -120,7 +120,7 @@ class CliqueTemplate(StatusValue, frozen=True):
     sharing: tuple[ClaimSharing, ...] = ()
     rolling: Rolling | None = None
     gates: tuple[str, ...] = ()
-    """Scheduling gates of others, beside ours."""
+    """Scheduling gates of other controllers, besides ours."""
 
 
 class GroupTemplate(StatusValue, frozen=True):
@@ -139,18 +139,18 @@ class GroupTemplate(StatusValue, frozen=True):
 
 
 class UpdateStrategy(StatusValue, frozen=True):
-    """How a change of the pod templates reaches the pods."""
+    """How a change of the pod templates is rolled out to the pods."""
 
     type: str = ROLLING_RECREATE
     rolling: Rolling = Rolling()
-    """For cliques and groups that say nothing of their own."""
+    """For cliques and groups without settings of their own."""
     parallel_replicas: int = 1
-    """How many set replicas are updated at the same time."""
+    """Set replicas updated at the same time."""
     paused: bool = False
 
 
 class SetSpec(Struct, frozen=True, dict=True):
-    """All that is asked for of one set."""
+    """The spec of one set."""
 
     replicas: int
     cliques: tuple[CliqueTemplate, ...]
@@ -169,11 +169,11 @@ class SetSpec(Struct, frozen=True, dict=True):
     annotations: dict[str, str] = field(default_factory=dict)
     revision_limit: int = 10
     hash: str = ""
-    """Of all pod templates, whatever their order."""
+    """Hash of all pod templates, independent of their order."""
     on_stranded: str = TERMINATE
-    """Whether a gang whose pods wait for a part that lost everything is terminated."""
+    """Whether a gang whose pods wait for a part that lost all of its pods is terminated."""
     hold_at: Share = HOLD_AT
-    """So many nodes that are not ready hold terminations back; none: nothing does."""
+    """This many unready nodes hold back terminations; 0: terminations are never held back."""
 
     @cached_property
     def roles(self) -> dict[str, CliqueTemplate]:
@@ -181,30 +181,30 @@ class SetSpec(Struct, frozen=True, dict=True):
 
     @cached_property
     def group_of(self) -> dict[str, GroupTemplate]:
-        """The scaling group that a role belongs to, if any."""
+        """Maps a role to its scaling group, if any."""
         return {role: group for group in self.groups for role in group.roles}
 
     @cached_property
     def alone(self) -> tuple[CliqueTemplate, ...]:
-        """The roles that belong to no scaling group."""
+        """The roles outside scaling groups."""
         return tuple(clique for clique in self.cliques if clique.name not in self.group_of)
 
     @cached_property
     def packs(self) -> list[PackDomains]:
-        """All topology constraints: of the set, of its groups, of its cliques."""
+        """All topology constraints: those of the set, its groups and its cliques."""
         packs = [self.pack, *(one.pack for one in self.groups), *(one.pack for one in self.cliques)]
         return [pack for pack in packs if pack is not None]
 
     @cached_property
     def needs_only_services(self) -> bool:
-        """Whether its replicas need nothing beside pods but a service each."""
+        """Whether its replicas need nothing besides pods but one service each."""
         parts: list[CliqueTemplate | GroupTemplate] = [*self.cliques, *self.groups]
         marked = [self.annotations, *(one.annotations for one in parts)]
         scaled = any(one.scale or one.sharing for one in parts)
         return not (self.sharing or scaled or any(MNNVL in notes for notes in marked))
 
     def delay_s(self, group: GroupTemplate | None) -> float:
-        """How long a breach must last before the gang is terminated."""
+        """Returns how long a breach must last before the gang is terminated."""
         if group is None or group.termination_delay_s < 0.0:
             return self.termination_delay_s
         return group.termination_delay_s
@@ -221,7 +221,7 @@ class PodGroup(Struct):
 
 
 class PackGroup(Struct, frozen=True):
-    """Pod groups that are packed as one, such as the cliques of one scaling group replica."""
+    """Pod groups that are packed together, such as the cliques of one scaling group replica."""
 
     name: str
     pod_groups: tuple[str, ...]
@@ -229,14 +229,14 @@ class PackGroup(Struct, frozen=True):
 
 
 class CliquePlace(Struct, frozen=True):
-    """Where in a set a clique and its pods belong."""
+    """The place of a clique and its pods in a set."""
 
     set_name: str
     replica: int
     gang: str
     base_gang: str = ""
-    """The gang that must be placed before theirs; empty in a base gang."""
+    """The gang that must be placed first; empty in a base gang."""
     group: str = ""
-    """The scaling group's full name; empty for a clique that stands alone."""
+    """The scaling group's full name; empty for a standalone clique."""
     group_replica: int = -1
-    """Which replica of the scaling group it belongs to; -1 for none."""
+    """The replica of the scaling group; -1 if there is no group."""

@@ -1,7 +1,7 @@
-"""Answers to the admission reviews of PodCliqueSets: what is refused, and defaults that are filled.
+"""Answers admission reviews of PodCliqueSets: validates them and fills in defaults.
 
-The rules are those of files (`gangs validate`), on updates those of `--was`. Defaults are what the
-controllers would assume; pod templates are left as they are written, since a changed template
+The rules are those for files (`gangs validate`), for updates those with `--was`. Defaults are the
+ones that the controllers would assume. Pod templates stay as written, since a changed template
 replaces every pod.
 """
 
@@ -22,11 +22,11 @@ from windtunnel.settings.faults import input_error
 
 REVIEW: Final = "admission.k8s.io/v1"
 PROBE: Final = "windtunnel.dev/webhook-probe"
-"""An annotation with which the operator asks whether the API server reaches the webhook: such a set
-is refused, with the value in the message."""
+"""Annotation by which the operator tests whether the API server reaches the webhook: a set that has
+it is refused, with its value in the message."""
 MOST_WARNINGS: Final = 12
 LONGEST_WARNING: Final = 250
-"""Longer ones, and more than 4,096 characters together, are cut by the API server."""
+"""The API server truncates longer warnings, and those beyond 4,096 characters in total."""
 LONGEST_MESSAGE: Final = 8_000
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ Patch = list[Json]
 
 
 class Review(msgspec.Struct, rename="camel"):
-    """The request of an AdmissionReview, as far as it is read."""
+    """The fields used from the request of an AdmissionReview."""
 
     uid: str
     operation: str = ""
@@ -49,7 +49,7 @@ class AdmissionReview(msgspec.Struct):
 
 
 def validated(asked: Review, levels: Levels | None) -> Json:
-    """The response of the validating webhook; `levels` are the topologies of the cluster."""
+    """Returns the response of the validating webhook; `levels` are the cluster's topologies."""
     new = asked.object or {}
     meta = new.get("metadata") or {}
     probe = (meta.get("annotations") or {}).get(PROBE)
@@ -78,7 +78,8 @@ def _check(namespace: str, new: Json, old: Json | None, levels: Levels | None) -
 
 
 def _taken_over(metadata: Json, spec: object) -> SetManifest | None:
-    """A set that was right; nothing is made of a wrong one, so what replaces it is like new."""
+    """Parses the old set; None if it is invalid, as no objects exist for it and its update counts
+    as new."""
     try:
         _, manifest = set_manifest(metadata, spec)
     except InputError:
@@ -95,7 +96,7 @@ def _judged(thing: Json) -> tuple[object, object]:
 
 
 def defaulted(asked: Review) -> Json:
-    """The response of the mutating webhook; what is wrong is for the validating one to say."""
+    """The response of the mutating webhook; reporting faults is left to the validating one."""
     new, old = asked.object or {}, asked.old_object
     if old is not None and _judged(old) == _judged(new):
         return _allowed(asked)
@@ -111,7 +112,7 @@ def defaulted(asked: Review) -> Json:
 
 
 def _defaults(written: Json, spec: SetSpec) -> Iterator[Json]:
-    """The steps of a JSON patch, from what the controllers take the set to be."""
+    """Yields the steps of a JSON patch that adds the defaults the controllers assume."""
     template: Json = written["template"]
     root = "/spec/template"
     delay = f"{spec.termination_delay_s / 3600:g}h"
@@ -160,7 +161,7 @@ def _refused(asked: Review, message: str) -> Json:
 
 
 def probe_set(namespace: str, nonce: str) -> Json:
-    """A set that only serves to be refused."""
+    """Builds a set whose only purpose is to be refused."""
     container = {"name": "none", "image": "none"}
     clique = {"name": "none", "spec": {"podSpec": {"containers": [container]}, "replicas": 1}}
     meta = {"name": "windtunnel-probe", "namespace": namespace, "annotations": {PROBE: nonce}}

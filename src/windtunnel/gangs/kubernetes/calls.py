@@ -1,8 +1,8 @@
-"""Turns commands of gang controllers into calls of a Kubernetes API server.
+"""Turns commands of gang controllers into calls to a Kubernetes API server.
 
-Every call is idempotent, or guarded by the uid and the version of the object that it was made for:
-repeated after its answer was lost, or made from an old read cache, it changes nothing. What several
-commands say of the status of one object is one call.
+Every call is idempotent, or guarded by the uid and the version of its object: repeated after its
+answer was lost, or made from a stale read cache, it changes nothing. All commands that change the
+status of one object become one call.
 """
 
 import hashlib
@@ -55,33 +55,33 @@ DELETE: Final = "delete"
 EVENT: Final = "event"
 
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""Those that Kubernetes makes the ends of names of."""
+"""The letters that Kubernetes uses for generated name suffixes."""
 
 Json = dict[str, Any]
 RawOf = Callable[[str, str], Received | None]
-"""An object as it was last received, by kind and name."""
+"""Looks up an object as last received, by kind and name."""
 
 
 class ApiCall(NamedTuple):
-    """One call: `verb` of the object of a kind and a name, and what it is for."""
+    """One API call: a verb, the kind and name of the object, and the commands behind it."""
 
     verb: str
     kind: str
     name: str
     commands: tuple[Command, ...]
-    """None for what only goes along with something else."""
+    """Empty for a call that only accompanies another."""
     body: Json | None = None
-    """What is created, or a JSON merge patch."""
+    """The object to create, or a JSON merge patch."""
     uid: str = ""
-    """The object that is meant, and no other of its name."""
+    """The uid of the intended object; one with the same name but another uid is not touched."""
     version: str = ""
-    """The call is refused when the object has changed since; empty: that does not matter."""
+    """The call is refused if the object has changed since this version; empty: any version."""
     replaces: tuple[str, str] = ("", "")
-    """Name and uid of the pod that a new one takes the place of, and that is no longer shown."""
+    """Name and uid of the pod that a new one replaces, if the cache no longer shows it."""
 
 
 def pod_suffix(clique_uid: str, index: int, replaces: str) -> str:
-    """The end of a pod's name: the same for the same place, as long as it replaces the same pod."""
+    """The end of a pod's name: deterministic for one index while it replaces the same pod."""
     text = f"{clique_uid}/{index}/{replaces}"
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
     word = ""
@@ -92,7 +92,7 @@ def pod_suffix(clique_uid: str, index: int, replaces: str) -> str:
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
-    """The JSON merge patch that makes `new` of `old`; empty when they are equal."""
+    """Returns the JSON merge patch that turns `old` into `new`; empty if they are equal."""
     found: Json = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)
@@ -106,7 +106,7 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
 
 
 class _StatusWrite:
-    """What is to be written of the status of one object."""
+    """The pending status changes of one object."""
 
     def __init__(self, thing: Thing) -> None:
         self.thing: Final = thing
@@ -136,16 +136,17 @@ class _StatusWrite:
 
 
 class Translator:
-    """Makes calls of commands, from the cache that the commands were made from."""
+    """Translates commands into calls, using the cache that the commands were made from."""
 
     def __init__(self, view: View, raw_of: RawOf, init_image: str) -> None:
         self._view: Final = view
         self._raw_of: Final = raw_of
         self._init_image: Final = init_image
-        """Of the container that waits for the cliques that come before."""
+        """Image of the init container that waits for the cliques that start first."""
 
     def calls(self, commands: Iterable[Command]) -> tuple[list[ApiCall], list[Command]]:
-        """The calls, in the order of the commands, and the commands that nothing can come of."""
+        """Returns the calls, in the order of the commands, and the commands that cannot be
+        executed."""
         writes: dict[tuple[str, str], _StatusWrite] = {}
         order: list[ApiCall | _StatusWrite] = []
         refused: list[Command] = []
@@ -187,7 +188,7 @@ class Translator:
         return writes[key]
 
     def _found(self, command: Command) -> Thing | None:
-        """The very object that a command is for, if the cache has it."""
+        """Returns the object that a command is for, matched by uid, if the cache has it."""
         thing = self._view.find(command.kind, command.name)
         if thing is None or (command.uid and thing.uid != command.uid):
             return None
@@ -253,7 +254,7 @@ class Translator:
         return {"spec": {"podgroups": gang_manifest(owner, changed)["spec"]["podgroups"]}}
 
     def _clique_patch(self, command: PatchClique, thing: Thing) -> Json:
-        """Its replicas are left as they are: they belong to an autoscaler."""
+        """Patches a clique's template but not its replicas, which belong to an autoscaler."""
         assert isinstance(thing, PodClique)
         above = self._view.owner_of(thing)
         owner = self._view.sets[thing.set_name]
@@ -269,18 +270,19 @@ class Translator:
 
 
 def deletes(thing: Thing, commands: tuple[Command, ...] = ()) -> list[ApiCall]:
-    """An object goes after all that it owns: a garbage collector that is slow, or absent, is not
-    waited for."""
+    """Deletes everything that an object owns, then the object, without relying on a garbage
+    collector."""
     below = [call for one in thing.owned() if not one.terminating for call in deletes(one)]
     return [*below, ApiCall(DELETE, thing.kind, thing.name, commands, None, thing.uid)]
 
 
 FOREIGN: Final = ("podGangStatuses", "lastErrors", "schedulerTopologyStatuses")
-"""Fields of statuses that others may write."""
+"""Status fields that other programs may write."""
 
 
 def manifest_of(view: View, thing: Thing) -> Json | None:
-    """An object as it is created; None when what owns it is gone."""
+    """Returns the manifest with which an object is created; None if an owner is gone or
+    terminating."""
     above = view.owner_of(thing)
     owner = above if isinstance(above, PodCliqueSet) else None
     if isinstance(above, ScalingGroup):
@@ -301,13 +303,13 @@ def manifest_of(view: View, thing: Thing) -> Json | None:
 
 
 def _created(manifest: Json) -> Json:
-    """Without what the API server issues."""
+    """Removes what the API server assigns."""
     manifest["metadata"].pop("uid", None)
     return manifest
 
 
 def api_names(full: str) -> tuple[str, str]:
-    """Namespace and name of what is called so here."""
+    """Returns the namespace and the name of an object from its internal name."""
     return names.namespace(full), names.short(full)
 
 

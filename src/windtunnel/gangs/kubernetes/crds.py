@@ -1,6 +1,6 @@
 """The CustomResourceDefinitions of Grove's kinds, generated from their declarations in `gangs.api`.
 
-Rules in CEL refuse what no webhook need be asked for, on `/scale` too.
+CEL rules refuse what needs no webhook, also on `/scale`.
 """
 
 from typing import Final, NamedTuple
@@ -30,14 +30,14 @@ from windtunnel.settings.crds import (
 
 
 class CustomKind(NamedTuple):
-    """What there is to say of a kind beside the form of its objects."""
+    """What a kind declares besides the schema of its spec."""
 
     plural: str
     short: str
     status: type[StatusFields]
     columns: tuple[Column, ...]
     selector: str = ""
-    """Where its status has the selector of its pods; what has none cannot be scaled."""
+    """Path of the pod selector in its status; kinds without one cannot be scaled."""
     namespaced: bool = True
 
 
@@ -143,7 +143,7 @@ RULES: Final = {
         ),
     ),
 }
-"""By the declaration that they are about."""
+"""CEL rules by declaration."""
 
 FIELD_RULES: Final = {
     ("CliqueTemplateSpec", "spec"): (
@@ -155,7 +155,7 @@ FIELD_RULES: Final = {
     ),
     ("GroupTemplateSpec", "cliqueNames"): (Rule("self == oldSelf", f"cliqueNames {_STAYS}"),),
 }
-"""By declaration and key."""
+"""CEL rules by declaration and key."""
 
 BY_NAME: Final = {
     ("SetTemplateSpec", "cliques"): "name",
@@ -163,20 +163,20 @@ BY_NAME: Final = {
     ("GangSpec", "podgroups"): "name",
     **{(kind.status.__name__, "conditions"): "type" for kind in CUSTOM_KINDS.values()},
 }
-"""Lists whose items are told apart by a key."""
+"""Lists whose items are identified by a key."""
 
 DEFAULTS: Final = {("PodClique", "replicas"): 1}
-"""Without a number in the spec, `/scale` fails."""
+"""`/scale` fails if the spec has no number."""
 
 MOST_ITEMS: Final = {("GroupTemplateSpec", "cliqueNames"): 100}
-"""CEL wants lists that a rule compares to be bounded."""
+"""CEL requires lists that a rule compares to be bounded."""
 
 
 BESIDE: Final = SchemaRules(RULES, FIELD_RULES, BY_NAME, MOST_ITEMS)
 
 
 def crds() -> list[Json]:
-    """All of them, as they are applied."""
+    """Returns all definitions, ready to apply."""
     return [_crd(kind, custom) for kind, custom in CUSTOM_KINDS.items()]
 
 

@@ -1,4 +1,4 @@
-"""What is written to the status of objects: the fields that others read, and what we remember."""
+"""The status written to objects: the fields that others read, and the controller's memory."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -36,7 +36,8 @@ def published(
     gang: Mapping[str, Any],
     generation: int,
 ) -> Json:
-    """The whole status of an object; without a new `status`, or fields of a gang, as it was."""
+    """Returns the whole status of an object; parts not given (`status`, fields of `gang`) stay as
+    they are."""
     if isinstance(thing, PodClique):
         written = thing.status if status is None else status
         assert isinstance(written, CliqueStatus)
@@ -69,7 +70,7 @@ def _remembered(status: Status) -> Json:
 
 
 def selector(set_name: str, label: str = "", value: str = "") -> str:
-    """The pods of a set, or of one part of it, as text."""
+    """Returns a label selector for the pods of a set, or of one part of it."""
     found = f"{MANAGED},{PART_OF}={names.short(set_name)}"
     return f"{found},{label}={names.short(value)}" if label else found
 
@@ -126,7 +127,7 @@ def _group(view: View, group: ScalingGroup, status: GroupStatus, generation: int
 
 
 def _is_new(owner: PodCliqueSet | None, clique: PodClique) -> bool:
-    """Whether the pods of a clique are made from the newest template, all of them."""
+    """Whether all pods of a clique are made from the newest template."""
     template = None if owner is None else owner.spec.roles.get(clique.role)
     status = clique.status
     return (

@@ -1,9 +1,9 @@
 """Reads objects as an API server sends them into those that controllers work on.
 
-Where an object belongs is in its labels; what a clique was made of beside its pod spec is in the
-annotation `CLIQUE_NOTE`; what a controller remembers is in the status, under `windtunnel`. An
-object of Grove's kinds that has none of this was made by others: it takes its name, and no more.
-Those of Grove's own operator get it first (`takeover`).
+An object's place in a set is in its labels; what a clique was made of besides its pod spec is in
+the annotation `CLIQUE_NOTE`; what a controller remembers is in the status, under `windtunnel`. An
+object of Grove's kinds without any of this was made by another program: it only occupies its name.
+Objects of Grove's own operator are given it first (`takeover`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,11 +77,11 @@ SAID_OTHERWISE: Final = (
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
 )
-"""Taints that Kubernetes puts on a node that is cordoned or not ready, which is known anyway."""
+"""Taints that Kubernetes adds to cordoned or unready nodes; the node's own fields say the same."""
 CLOCKS_S: Final = 5.0
-"""API servers may be apart by this in what time it is."""
+"""Allowed clock skew between API servers."""
 SET_METADATA: Final = ("name", "namespace", "labels", "annotations")
-"""What a file may say of a set beside its spec."""
+"""Metadata of a set that a file may have besides its spec."""
 NOWHERE: Final = CliquePlace("", -1, "")
 NOTHING: Final = CliqueTemplate("", 0, 0, {}, {}, "")
 
@@ -98,7 +98,7 @@ class Owner(Protocol):
 
 
 class Metadata(Protocol):
-    """What is read of the metadata of an object."""
+    """The metadata fields that are used."""
 
     @property
     def name(self) -> str: ...
@@ -125,7 +125,7 @@ class Metadata(Protocol):
 
 
 class Received(Protocol):
-    """An object as it was received."""
+    """An object as received."""
 
     @property
     def metadata(self) -> Metadata: ...
@@ -136,7 +136,7 @@ class Received(Protocol):
 
 
 def read(kind: str, raw: Received, view: View, now_s: float) -> Thing:
-    """The object; an InputError says what is wrong with an unchecked set."""
+    """Converts a received object; raises an InputError with all faults of an unchecked set."""
     if kind == SET:
         thing: Thing = _set(raw, view)
     elif kind == CLIQUE:
@@ -173,12 +173,12 @@ def _full(meta: Metadata, short: str) -> str:
 
 
 def name_of(meta: Metadata) -> str:
-    """What an object is called here."""
+    """Returns the internal name of an object."""
     return full_name(meta.name, meta.namespace)
 
 
 def _number(text: str | None) -> int:
-    """The number that a label says; -1 for none."""
+    """Parses a number in a label; -1 if there is none."""
     return int(text) if text is not None and text.isdigit() and len(text) < 10 else -1
 
 
@@ -194,7 +194,7 @@ def _conditions(written: Fields, now_s: float) -> dict[str, Condition]:
 
 
 def _memory(status: Fields, kind: type[AnyStatus]) -> AnyStatus:
-    """What was remembered. What is garbled is worked out again."""
+    """Decodes a controller's memory. An invalid one is dropped and recomputed."""
     try:
         return msgspec.convert(status.get(MEMORY) or {}, kind, str_keys=True)
     except msgspec.ValidationError:
@@ -224,7 +224,7 @@ def _set(raw: Received, view: View) -> PodCliqueSet:
 
 
 def _with_adopted(spec: SetSpec, adopted: Mapping[str, str]) -> SetSpec:
-    """A set whose pod templates keep the hashes that Grove's operator had given them."""
+    """Returns a set whose pod templates keep the hashes that Grove's operator assigned."""
     if not adopted:
         return spec
     cliques = tuple(
@@ -240,9 +240,9 @@ def _same_notes(spec: SetSpec, meta: Metadata) -> bool:
 def set_of(
     raw: Received, levels: dict[str, dict[str, str]] | None, *, new: bool, pods_checked: bool
 ) -> SetSpec:
-    """The set that an object asks for; all that is wrong with it is in the error.
+    """Returns the set that an object declares; the error lists all of its faults.
 
-    `pods_checked`: a controller has already worked on these pod specs.
+    `pods_checked`: a controller has already worked with these pod specs.
     """
     meta = raw.metadata
     labels, annotations = dict(meta.labels), dict(meta.annotations)
@@ -257,7 +257,7 @@ def set_of(
 
 
 def set_manifest(metadata: Mapping[str, Any], spec: object) -> tuple[Document, SetManifest]:
-    """A set as an API server has it, checked for its form as a file is."""
+    """Checks the form of a set from an API server as that of a file is checked."""
     kept = {key: metadata[key] for key in SET_METADATA if metadata.get(key) is not None}
     data: dict[str, Any] = {"apiVersion": GROVE, "kind": SET, "metadata": kept, "spec": spec}
     document = Document("", data, {})
@@ -272,7 +272,7 @@ def set_manifest(metadata: Mapping[str, Any], spec: object) -> tuple[Document, S
 
 
 def place_of(meta: Metadata) -> CliquePlace:
-    """Where the labels of a clique or a pod say that it belongs."""
+    """Returns the place of a clique or pod, as given by its labels."""
     labels = meta.labels
     replica = _number(labels.get(SET_INDEX))
     if replica < 0 or not labels.get(PART_OF) or not labels.get(GANG_LABEL):
@@ -304,8 +304,8 @@ def _clique(raw: Received) -> PodClique:
 
 
 def _replica_of(meta: Metadata, owner: str) -> int:
-    """Which replica of its set an object belongs to; Grove's gangs and autoscalers say it only in
-    their names."""
+    """Returns the set replica that an object belongs to; Grove's gangs and autoscalers carry it
+    only in their names."""
     label = meta.labels.get(SET_INDEX)
     if label is not None or not owner:
         return _number(label)
@@ -372,7 +372,7 @@ def _pack(written: Fields) -> Pack | None:
 
 
 def _attachment(kind: str, raw: Received) -> Attachment:
-    """What is in it is not looked at: what it would be made of is what its set says."""
+    """Reads an attachment without its content, which the set determines."""
     meta = raw.metadata
     owner = _full(meta, meta.labels.get(PART_OF, ""))
     return Attachment(kind, name_of(meta), owner, _replica_of(meta, owner), {})
@@ -433,12 +433,12 @@ def _pod(raw: Received, view: View, now_s: float) -> Pod:
 
 
 def is_older(pod: Pod, node: Thing) -> bool:
-    """Whether a pod was bound before the node of that name came into being."""
+    """Whether a pod was bound before the node of that name was created."""
     return pod.scheduled_s + CLOCKS_S < node.created_s
 
 
 def _template_of(raw: Received, place: CliquePlace, clique: str, hashed: str) -> CliqueTemplate:
-    """What an older pod was made of, as far as it shows."""
+    """Reconstructs the template of an older pod, as far as the pod shows it."""
     around = f"{place.group}-{place.group_replica}-" if place.group else ""
     around = around or f"{place.set_name}-{place.replica}-"
     spec, meta = raw.spec, raw.metadata

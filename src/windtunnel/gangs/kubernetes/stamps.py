@@ -1,4 +1,4 @@
-"""Times as Kubernetes writes them; inside the program a time is seconds, here since 1970."""
+"""Kubernetes timestamps; internally a time is in seconds, here since 1970."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -9,7 +9,7 @@ MICROSECONDS: Final = 1_000_000
 
 
 def stamp(at_s: float) -> str:
-    """A time in RFC 3339, with microseconds, as other programs read it."""
+    """Formats a time as RFC 3339 with microseconds."""
     whole = round(at_s * MICROSECONDS)
     seconds, fraction = divmod(whole, MICROSECONDS)
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
@@ -17,12 +17,12 @@ def stamp(at_s: float) -> str:
 
 
 def stamp_or_none(at_s: float) -> str | None:
-    """The same; nothing for what has not happened."""
+    """Formats a time like `stamp`; None if it has not happened."""
     return None if at_s < 0.0 else stamp(at_s)
 
 
 def seconds_of(text: object, now_s: float = float("inf")) -> float:
-    """The time that a text says; one in the future, as a wrong clock writes it, is taken as now."""
+    """Parses a timestamp; one in the future, as a wrong clock writes it, is clamped to `now_s`."""
     if not isinstance(text, str) or not text:
         return NEVER
     try:

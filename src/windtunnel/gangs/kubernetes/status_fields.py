@@ -1,7 +1,7 @@
-"""The status of Grove's kinds as their users read it: `kubectl`, autoscalers, other controllers.
+"""The status of Grove's kinds as users read it: `kubectl`, autoscalers, other controllers.
 
-What a controller has to remember is beside it, in the field `windtunnel`, as the `statuses` that it
-was given. The rest is worked out from that; nothing here reads it back but conditions.
+What a controller has to remember is next to it, in the field `windtunnel`, as one of the
+`statuses`. All other fields are derived from that; only conditions are read back from here.
 """
 
 from typing import Any, Final
@@ -14,7 +14,7 @@ MEMORY: Final = "windtunnel"
 
 
 class LastError(StatusPart):
-    """What could not be done."""
+    """An action that failed."""
 
     code: str
     description: str
@@ -54,13 +54,13 @@ class SetProgress(UpdateProgress):
 
 
 class StatusFields(StatusPart):
-    """What the status of every kind has. Counts are written even when they are zero."""
+    """The status fields of every kind. Counts are written even if they are zero."""
 
     conditions: list[ConditionFields] = field(default_factory=list)
 
 
 class WorkloadFields(StatusFields):
-    """What can be scaled and updated."""
+    """The status of kinds that can be scaled and updated."""
 
     observed_generation: int = -1
     replicas: int = -1
@@ -70,7 +70,7 @@ class WorkloadFields(StatusFields):
 
 
 class SetFields(WorkloadFields):
-    """Of a PodCliqueSet."""
+    """The status of a PodCliqueSet."""
 
     available_replicas: int = -1
     hpa_pod_selector: str = ""
@@ -80,7 +80,7 @@ class SetFields(WorkloadFields):
 
 
 class CliqueFields(WorkloadFields):
-    """Of a PodClique."""
+    """The status of a PodClique."""
 
     ready_replicas: int = -1
     scheduled_replicas: int = -1
@@ -92,7 +92,7 @@ class CliqueFields(WorkloadFields):
 
 
 class GroupFields(WorkloadFields):
-    """Of a PodCliqueScalingGroup."""
+    """The status of a PodCliqueScalingGroup."""
 
     available_replicas: int = -1
     scheduled_replicas: int = -1
@@ -102,7 +102,7 @@ class GroupFields(WorkloadFields):
 
 
 class GangFields(StatusFields):
-    """Of a PodGang."""
+    """The status of a PodGang."""
 
     phase: str = ""
     placement_score: float = -1.0
@@ -110,7 +110,7 @@ class GangFields(StatusFields):
 
 
 class TopologyFields(StatusFields):
-    """Of a ClusterTopologyBinding."""
+    """The status of a ClusterTopologyBinding."""
 
     observed_generation: int = 0
     scheduler_topology_statuses: list[dict[str, Any]] = field(default_factory=list)

@@ -1,10 +1,10 @@
-"""Takes over the objects of Grove's own operator, so that no pod is restarted.
+"""Takes over the objects of Grove's own operator, without restarting any pod.
 
-Grove's hashes of pod templates cannot be computed here. Those that it stored are adopted as long as
-the templates are what they were: the set remembers which of our hashes stands for which of Grove's
+Grove's hashes of pod templates cannot be computed here. The stored ones are adopted as long as the
+templates are unchanged: the set remembers which of our hashes corresponds to which of Grove's
 (`SetStatus.adopted`), and its pods, cliques and statuses keep theirs. Each clique gets the note
-that cliques made here have, and Grove's finalizers are taken off. The set's memory is written last:
-until then the set is not shown to controllers, and all of this can be done again.
+that cliques made here have, and Grove's finalizers are removed. The set's memory is written last:
+until then the set is hidden from controllers, and the takeover can be repeated.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,9 +28,9 @@ FINALIZERS: Final = {
     GROUP: "grove.io/podcliquescalinggroup.grove.io",
     CLIQUE: "grove.io/podclique.grove.io",
 }
-"""By kind: what holds an object back until Grove's operator has seen that it is deleted."""
+"""By kind, the finalizer that holds an object until Grove's operator has handled its deletion."""
 INJECTED: Final = "GROVE_"
-"""What the environment variables that Grove adds to cliques of scaling groups begin with."""
+"""Prefix of the environment variables that Grove adds to cliques of scaling groups."""
 OWN_LABELS: Final = (
     "app.kubernetes.io/managed-by",
     "app.kubernetes.io/name",
@@ -43,19 +43,19 @@ Json = dict[str, Any]
 
 
 def is_groves(kind: str, raw: Received) -> bool:
-    """Whether an object is still as Grove's operator left it, which looks after it no more."""
+    """Whether an object is still as Grove's operator, which no longer manages it, left it."""
     if FINALIZERS.get(kind, "") in raw.metadata.finalizers:
         return True
     return kind == SET and is_unknown(raw)
 
 
 def is_unknown(raw: Received) -> bool:
-    """Whether Grove's operator has worked on a set, and we have not."""
+    """Whether Grove's operator has worked on a set and this one has not."""
     return bool(raw.status.get("currentGenerationHash")) and MEMORY not in raw.status
 
 
 def release(kind: str, raw: Received) -> ApiCall | None:
-    """Takes Grove's finalizer off; None where there is none."""
+    """Returns the call that removes Grove's finalizer; None if there is none."""
     kept = [one for one in raw.metadata.finalizers if one != FINALIZERS[kind]]
     if len(kept) == len(raw.metadata.finalizers):
         return None
@@ -69,7 +69,8 @@ def _patch(kind: str, raw: Received, metadata: Json) -> ApiCall:
 
 
 def take_over(raw: Received, spec: SetSpec, cliques: Iterable[Received]) -> list[ApiCall]:
-    """The calls that make a set of Grove's one of ours; `cliques` are those of the set."""
+    """Returns the calls that turn a set of Grove's operator into ours; `cliques` are those of the
+    set."""
     found = _Adoption(raw, spec)
     for one in sorted(cliques, key=lambda one: one.metadata.name):
         found.add(one)
@@ -77,22 +78,22 @@ def take_over(raw: Received, spec: SetSpec, cliques: Iterable[Received]) -> list
 
 
 class _Adoption:
-    """One set, and what is known of Grove's hashes."""
+    """The takeover of one set, and what is known of Grove's hashes."""
 
     def __init__(self, raw: Received, spec: SetSpec) -> None:
         self._raw: Final = raw
         self._spec: Final = spec
         self._name: Final = name_of(raw.metadata)
         self._cliques: Final[list[tuple[Received, CliqueTemplate]]] = []
-        """With the template of their role as the set has it now."""
+        """Cliques, each with the current template of its role in the set."""
         self._hashes: Final[dict[str, str]] = {}
-        """By role: Grove's hash of the template that the set has now, where a clique shows it."""
+        """By role, Grove's hash of the set's current template, where a clique shows it."""
         progress = raw.status.get("updateProgress") or {}
         seen = raw.status.get("observedGeneration") == raw.metadata.generation
         ended = not progress.get("updateStartedAt") or bool(progress.get("updateEndedAt"))
         self._ended: Final = ended
         self._vouched: Final = seen and ended
-        """Grove has brought everything to what the set asks for."""
+        """Whether Grove has finished rolling out what the set declares."""
 
     def add(self, clique: Received) -> None:
         place = place_of(clique.metadata)
@@ -106,7 +107,7 @@ class _Adoption:
             self._hashes.setdefault(role.name, clique.metadata.labels.get(TEMPLATE_HASH, ""))
 
     def _same(self, clique: Received, role: CliqueTemplate) -> bool:
-        """Whether a clique was made of the template that its role has now."""
+        """Whether a clique was made from the current template of its role."""
         meta, pod_spec = clique.metadata, pod_spec_of(clique.spec.get("podSpec") or {})
         return (
             _without_injected(pod_spec) == _without_injected(role.pod_spec)
@@ -124,7 +125,7 @@ class _Adoption:
         return [*made, *([] if released is None else [released]), self._remember()]
 
     def _template(self, clique: Received, role: CliqueTemplate) -> CliqueTemplate:
-        """What the pods of a clique are made of."""
+        """Returns the template of a clique's pods."""
         hashed = clique.metadata.labels.get(TEMPLATE_HASH, "")
         if hashed == self._hashes.get(role.name):
             return msgspec.structs.replace(role, hash=hashed)
@@ -156,7 +157,8 @@ class _Adoption:
         return _patch(CLIQUE, raw, metadata) if metadata else None
 
     def _remember(self) -> ApiCall:
-        """The set's status, with the revision that Grove had brought it to."""
+        """Returns the call that writes the set's status, with the revision that Grove had rolled
+        out."""
         spec, meta = self._spec, self._raw.metadata
         current = str(self._raw.status["currentGenerationHash"])
         adopted = {spec.roles[role].hash: hashed for role, hashed in self._hashes.items()}
@@ -180,7 +182,7 @@ def _own_labels(meta: Metadata) -> dict[str, str]:
 
 
 def _chosen(labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels without those that Grove adds."""
+    """Returns labels without those that Grove adds."""
     return {
         key: word
         for key, word in labels.items()
@@ -199,7 +201,7 @@ def _without_topology(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _without_injected(pod_spec: Mapping[str, Any]) -> Json:
-    """A pod spec without the environment variables that Grove adds."""
+    """Returns a pod spec without the environment variables that Grove adds."""
     made = dict(pod_spec)
     for key in ("initContainers", "containers"):
         if made.get(key):

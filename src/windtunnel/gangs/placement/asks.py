@@ -1,7 +1,7 @@
-"""What placement is asked for: gangs of groups of pods, what each pod needs, where it may go.
+"""Placement requests: gangs of pod groups, what each pod needs, and where it may go.
 
-Keys are labels of nodes. A gang is a tree: the gang itself, parts of it (a replica of a scaling
-group), and groups of pods; each of them may ask to be packed into one domain of a level.
+Keys are node labels. A gang is a tree: the gang itself, its parts (replicas of a scaling group),
+and groups of pods; each of them may have to be packed into one domain of a level.
 """
 
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class Requirement:
 
 @dataclass
 class Selector:
-    """Which nodes a pod may go to: any of the terms, all requirements of which hold."""
+    """The nodes that a pod may go to: those that satisfy all requirements of any term."""
 
     terms: list[list[Requirement]]
 
@@ -56,12 +56,12 @@ class Selector:
 
 
 SOFT_TAINT: Final = 1_000
-"""What a taint with PreferNoSchedule takes off the score of a node: more than affinity adds."""
+"""Score penalty of a PreferNoSchedule taint on a node: more than affinity can add."""
 
 
 @dataclass
 class Preference:
-    """Nodes that a pod prefers: those that a selector matches, by so much."""
+    """Nodes that a pod prefers: those matched by a selector, with a weight."""
 
     weight: int
     selector: Selector
@@ -69,54 +69,54 @@ class Preference:
 
 @dataclass(eq=False)
 class PodTerm:
-    """Pods that others keep away from, or want to be near: in one domain, which a label names."""
+    """Pods to avoid or to be near, within one domain of the topology that `key` names."""
 
     number: int
     key: str
     near: bool = False
     matching: dict[str, int] = field(default_factory=dict)
-    """By domain: the pods there that it is about,"""
+    """By domain, the pods that match the term."""
     holding: dict[str, int] = field(default_factory=dict)
-    """and those that keep away from them."""
+    """By domain, the pods that avoid matching pods."""
     domains: int = 0
-    """In how many domains pods are that it is about."""
+    """The number of domains with matching pods."""
 
 
 @dataclass(eq=False)
 class PodRules:
-    """Which nodes a pod may go to, and which it would rather go to."""
+    """The nodes that a pod may go to, and those it prefers."""
 
     selector: Selector | None = None
     tolerations: tuple[Toleration, ...] = ()
     preferences: tuple[Preference, ...] = ()
     least: int | None = None
-    """Only nodes of this score or a better one."""
+    """Minimum score of a node."""
     avoids: tuple[PodTerm, ...] = ()
     shuns: tuple[PodTerm, ...] = ()
-    """What it would rather keep away from."""
+    """Terms it prefers to avoid."""
     matches: tuple[PodTerm, ...] = ()
-    """What others keep away from it by, or want to be near it by."""
+    """Terms of other pods that match it, by which they avoid it or want to be near it."""
     joins: tuple[PodTerm, ...] = ()
-    """What it has to be near,"""
+    """Terms it must be near."""
     likes: tuple[PodTerm, ...] = ()
-    """and what it would like to be near."""
+    """Terms it prefers to be near."""
 
     def __post_init__(self) -> None:
         own = [term for term in self.avoids if term in self.matches]
         self.alone = bool(own)
-        """Whether such pods keep away from each other."""
+        """Whether such pods avoid each other."""
         self.apart = any(term.key != HOSTNAME for term in own)
-        """Whether they do in domains wider than a node."""
+        """Whether they do so in domains wider than a node."""
 
     def key(self) -> str:
-        """Equal for equal rules."""
+        """Returns a key that is equal for equal rules."""
         selector = "" if self.selector is None else self.selector.says()
         kinds = (self.avoids, self.shuns, self.joins, self.likes, self.matches)
         terms = [[one.number for one in some] for some in kinds]
         return f"{selector}{self.tolerations}{self.preferences}{self.least}{terms}"
 
     def may_be_first(self, term: PodTerm) -> bool:
-        """Whether such a pod may be the first of those that it has to be near itself."""
+        """Whether such a pod may be placed first: it matches the term, and no placed pod does."""
         return term.domains == 0 and term in self.matches
 
     def tolerates(self, taint: Taint) -> bool:
@@ -131,7 +131,7 @@ class PodRules:
         return self.least is None or self.score(labels, taints) >= self.least
 
     def score(self, labels: dict[str, str], taints: tuple[Taint, ...]) -> int:
-        """How much a pod would like to go there."""
+        """Returns a pod's preference for a node with these labels and taints."""
         found = sum([one.weight for one in self.preferences if one.selector.matches(labels)])
         soft = [one for one in taints if one[2] == PREFER_NO_SCHEDULE and not self.tolerates(one)]
         return found - SOFT_TAINT * len(soft)
@@ -139,18 +139,18 @@ class PodRules:
 
 @dataclass(eq=False)
 class PodShape:
-    """What a pod needs of a node. The space hands out one object for equal needs."""
+    """The requirements of a pod on a node. The space shares one object among equal requirements."""
 
     number: int
     needs: list[tuple[int, int]]
-    """Number of the resource and amount above 0, by number."""
+    """Number of the resource and amount above 0, sorted by number."""
     says: str
     rules: PodRules
 
 
 @dataclass
 class PackConstraint:
-    """Labels of the levels of which one domain must, or should, hold all pods of a unit."""
+    """Label keys of the levels of which one domain must, or should, hold all pods of a unit."""
 
     required: str | None = None
     preferred: str | None = None
@@ -158,7 +158,7 @@ class PackConstraint:
 
 @dataclass
 class SpreadLimit:
-    """At most so many in one domain of a level: pods of a group, or gangs of a family."""
+    """The most pods of a group, or gangs of a family, in one domain of a level."""
 
     key: str
     most: int = 1
@@ -167,7 +167,7 @@ class SpreadLimit:
 
 @dataclass(eq=False)
 class PodAsk:
-    """A pod that has no node yet."""
+    """A pod without a node."""
 
     name: str
     shape: PodShape
@@ -175,9 +175,9 @@ class PodAsk:
 
 @dataclass(eq=False)
 class GroupAsk:
-    """Pods of one clique: those that wait, in the order in which they shall be placed.
+    """The pods of one clique: the waiting ones, in placement order.
 
-    `bound` has the node of each pod that has one and is not about to end.
+    `bound` has the node of each pod that has one and is not terminating.
     """
 
     name: str
@@ -188,13 +188,13 @@ class GroupAsk:
     spread: SpreadLimit | None = None
 
     def missing(self) -> int:
-        """How many pods the group lacks of its minimum."""
+        """Returns how many pods the group lacks to reach its minimum."""
         return max(0, self.minimum - len(self.bound))
 
 
 @dataclass
 class PartAsk:
-    """Some groups of a gang that are packed together: a replica of a scaling group."""
+    """Groups of a gang that are packed together: a replica of a scaling group."""
 
     name: str
     groups: list[str]
@@ -202,19 +202,19 @@ class PartAsk:
 
 
 Tie = tuple[str, int, int]
-"""Orders gangs of one instant: their set, its replica, the length of the name (2 before 10)."""
+"""Orders gangs created at the same instant: set, replica, length of the name (2 before 10)."""
 NO_TIE: Final[Tie] = ("", 0, 0)
 
 
 @dataclass(eq=False)
 class GangAsk:
-    """What must be placed together. Of equal priorities the lower `order` is first: when the gang
-    was created, then `tie`, then the name.
+    """A gang to place as a whole. Among equal priorities the lower `order` (creation time) comes
+    first, then `tie`, then the name.
 
-    `family` names the gangs that `spread` keeps apart; `topology` the levels that its keys
-    belong to; `reuse` an earlier gang, whose nodes are taken first. A `patient` gang rather waits
-    for those nodes, while pods on them are about to end, than to go elsewhere. `near` are nodes in
-    the neighbourhood of which it is placed if that can be.
+    `family` names the gangs that `spread` keeps apart, `topology` the levels of its keys, and
+    `reuse` an earlier gang whose nodes are tried first. A `patient` gang waits for those nodes,
+    while pods on them are terminating, rather than going elsewhere. It is placed close to the nodes
+    in `near` if possible.
     """
 
     name: str
@@ -233,9 +233,9 @@ class GangAsk:
     near: list[str] = field(default_factory=list)
 
     def rank(self) -> tuple[int, float, Tie, str]:
-        """Who is placed first: higher priority, then earlier, then by name."""
+        """Sort key of placement: higher priority, then earlier, then by name."""
         return (-self.priority, self.order, self.tie, self.name)
 
     def missing(self) -> int:
-        """How many pods the gang lacks of its minimum."""
+        """Returns how many pods the gang lacks to reach its minimum."""
         return sum([group.missing() for group in self.groups])

@@ -1,4 +1,4 @@
-"""The pods of a gang as its scheduler last saw them: which wait, which are bound, and where."""
+"""The pods of a gang as its scheduler last saw them: waiting or bound, and to which node."""
 
 from bisect import bisect_left, insort
 from typing import Final
@@ -12,11 +12,11 @@ from windtunnel.gangs.roster import NameRoster
 from windtunnel.gangs.templates import PodGroup
 
 Place = tuple[int, float, str]
-"""Orders the pods of a group: index, creation, name."""
+"""Sort key of pods in a group: index, creation time, name."""
 
 
 class GroupPods:
-    """The pods of a group that wait and that are bound, each in order."""
+    """The waiting and the bound pods of a group, both sorted."""
 
     __slots__ = ("asks", "bound", "listed", "nodes", "waiting")
 
@@ -25,12 +25,12 @@ class GroupPods:
         """The pods that the gang refers to."""
         self.waiting: Final[list[Place]] = []
         self.asks: list[PodAsk] | None = None
-        """What the pods that wait ask for, in their order; None: to be looked up."""
+        """The requests of the waiting pods, in their order; None if not looked up yet."""
         self.bound: Final[list[Place]] = []
         self.nodes: Final[list[str]] = []  # of the pods that are bound, in their order
 
     def add(self, place: Place, node: str) -> None:
-        """A pod is bound to a node, or ("") waits."""
+        """Adds a pod that is bound to a node, or that waits (`node` is empty)."""
         if node:
             at = bisect_left(self.bound, place)
             self.bound.insert(at, place)
@@ -52,20 +52,20 @@ class GroupPods:
 
 
 class Closeness:
-    """In which domains of a topology the bound pods of a gang are, as of the last score."""
+    """The topology domains of a gang's bound pods, as of the last score."""
 
     __slots__ = ("_counts", "_pods", "moved", "tree")
 
     def __init__(self, tree: Tree, nodes: list[str]) -> None:
         self.tree: Final = tree
         self._counts: Final[list[dict[int, int]]] = [{} for _ in tree.keys]
-        """By level, and by number of the domain: pods."""
+        """Number of pods by level and domain number."""
         self._pods = 0
         self.moved: Final = [(node, 1) for node in nodes]
-        """Nodes of pods that were bound since (1), and of those that have left (-1)."""
+        """Nodes of pods that were bound since (1), and of pods that left (-1)."""
 
     def level(self, space: Space) -> int:
-        """The narrowest level of which one domain holds all of them; -1: none does."""
+        """Returns the narrowest level of which one domain holds all pods; -1 if there is none."""
         for name, by in self.moved:
             self._pods += by
             place = self.tree.leaves[space.by_name[name].number].parent
@@ -105,20 +105,20 @@ class GangPods:
         self.by_group: Final[dict[str, GroupPods]] = {}
         self.group_of: Final[dict[str, str]] = {}  # by pod
         self.places: Final[dict[str, tuple[Place, str]]] = {}
-        """By pod that waits or is bound: its place, and its node ("": it waits)."""
+        """By waiting or bound pod, its sort key and its node (empty if it waits)."""
         self.closeness: Closeness | None = None
         self.version = 0  # counts the changes of what is kept here
         self.kind: GangKind | None = None
         self.kind_of = -1
-        """The version whose kind that is."""
+        """The version that `kind` was computed for."""
         self.said_s = -INFINITY
-        """When it was last said why it waits."""
+        """When its reason for waiting was last reported."""
         self.stands_for = -1
-        """The version that the last verdict holds for, as long as nothing becomes free."""
+        """The version that the last decision holds for, as long as no capacity is freed."""
 
     def regroup(self, groups: tuple[PodGroup, ...]) -> tuple[list[str], list[str], bool]:
-        """Takes over the groups of the gang: gives the pods that it no longer refers to, those that
-        are new, which are to be followed, and whether one that waited has left."""
+        """Replaces the groups of the gang. Returns the pods that it no longer refers to, the new
+        pods, which have to be followed, and whether a waiting pod left."""
         self.groups = groups
         self.version += 1
         names = [group.name for group in groups]
@@ -143,7 +143,7 @@ class GangPods:
         return left, [pod for pod, _ in new], moved
 
     def follow(self, name: str, pod: Pod | None) -> bool:
-        """Looks at one pod; says whether it waits and did not, or the other way round."""
+        """Updates one pod; returns whether it started or stopped waiting."""
         group = self.by_group.get(self.group_of.get(name, ""))
         if group is None:
             return False
@@ -169,5 +169,5 @@ class GangPods:
         return waited != waits
 
     def nodes(self) -> list[str]:
-        """Where its bound pods are."""
+        """Returns the nodes of its bound pods."""
         return [node for group in self.by_group.values() for node in group.nodes]
