@@ -25,18 +25,18 @@ _ONE_NUMBER = ("Gt", "Lt")
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 NODE_NAME: Final = "metadata.name"
-"""The one field of nodes that `matchFields` knows; the space has it among the labels."""
+"""The only node field that `matchFields` supports; the space stores it among the labels."""
 UNREACHABLE: Final[Taint] = ("node.kubernetes.io/unreachable", "", NO_EXECUTE)
-"""What Kubernetes puts on a machine that has failed."""
+"""The taint that Kubernetes puts on a failed node."""
 
 NO_NAMESPACE: Final = ""
-"""Of a term that is about no pod."""
+"""Namespace of a term that matches no pod."""
 
 Fields = Mapping[str, object]
 
 
 def rules_of(pod_spec: Fields) -> PodRules:
-    """Which nodes pods of a spec may go to, and which they prefer; not whom they keep away from."""
+    """The node rules of a pod spec: required and preferred nodes, not pod (anti-)affinity."""
     node_affinity = _mapping(_mapping(pod_spec, "affinity"), "nodeAffinity")
     preferences = [
         Preference(_weight(one), Selector([_node_term(_mapping(one, "preference"))]))
@@ -47,7 +47,7 @@ def rules_of(pod_spec: Fields) -> PodRules:
 
 
 def selector_of(pod_spec: Fields) -> Selector | None:
-    """Which nodes pods of a spec may go to by their labels; None: to all."""
+    """Returns the node selector of a pod spec, required node affinity included; None: all nodes."""
     always = _equal(_mapping(pod_spec, "nodeSelector"))
     affinity = _mapping(_mapping(pod_spec, "affinity"), "nodeAffinity")
     terms = _list(_mapping(affinity, REQUIRED), "nodeSelectorTerms")
@@ -58,7 +58,7 @@ def selector_of(pod_spec: Fields) -> Selector | None:
 
 
 def node_terms(pod_spec: Fields) -> list[list[Requirement]]:
-    """The terms of the required node affinity of a spec; names of nodes are left out."""
+    """Returns the terms of a spec's required node affinity, without node names."""
     affinity = pod_spec.get("affinity")
     if not isinstance(affinity, dict) or not affinity.get("nodeAffinity"):
         return []
@@ -72,7 +72,7 @@ def _node_term(term: Fields) -> list[Requirement]:
 
 
 def stay_s(pod_spec: Fields, usually_s: float) -> float:
-    """How long pods stay on a machine since it was found to have failed; for ever is infinite."""
+    """Returns how long pods stay on a node after its failure is detected; may be infinite."""
     found = [toleration_of(one) for one in _list(pod_spec, "tolerations")]
     covering = [one.seconds for one in found if one.covers(UNREACHABLE)]
     if not covering:
@@ -86,15 +86,15 @@ class AffinityTerm:
 
     topology_key: str
     requirements: tuple[tuple[str, str, tuple[str, ...]], ...]
-    """On the labels of pods: keys, operators and values."""
+    """Requirements on pod labels: keys, operators and values."""
     namespaces: tuple[str, ...]
-    """Empty: all of them."""
+    """Empty: all namespaces."""
     required: bool
     near: bool
-    """Of an affinity; else of an anti-affinity."""
+    """True for affinity, False for anti-affinity."""
 
     def matches(self, pod: Pod) -> bool:
-        """Whether it is about a pod."""
+        """Whether the term selects a pod."""
         if self.namespaces and names.namespace(pod.clique) not in self.namespaces:
             return False
         labels = pod_labels(pod)
@@ -105,12 +105,12 @@ class AffinityTerm:
 
 
 def terms_of(pod: Pod) -> list[AffinityTerm]:
-    """Which pods a pod keeps away from or is near, or would rather."""
+    """Returns the required and preferred (anti-)affinity terms of a pod."""
     return _terms(pod.template.pod_spec, pod_labels(pod), names.namespace(pod.clique))
 
 
 def apart_by_host(pod: Pod) -> tuple[str, ...]:
-    """What a pod keeps its kind off its node by: each names pods of which two never share one."""
+    """Returns the terms that keep two pods of the same kind off one node."""
     if "affinity" not in pod.template.pod_spec:
         return ()
     return tuple(
@@ -121,7 +121,7 @@ def apart_by_host(pod: Pod) -> tuple[str, ...]:
 
 
 def check_pod_spec(pod_spec: Fields) -> None:
-    """Raises an InputError for constraints that cannot be met."""
+    """Raises an InputError for invalid constraints."""
     rules_of(pod_spec)
     _terms(pod_spec, {}, "")
 
@@ -173,13 +173,13 @@ def _term(
 
 
 def requirements_of(selector: Fields, where: str) -> list[Requirement]:
-    """What a label selector asks for: all of it must hold."""
+    """Returns the requirements of a label selector, all of which must hold."""
     wanted = _equal(_mapping(selector, "matchLabels"))
     return wanted + _requirements(selector, "matchExpressions", where)
 
 
 def _common(spaces: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """The namespaces that are in all lists, of which an empty one stands for all of them."""
+    """Returns the namespaces common to all lists; an empty list stands for all namespaces."""
     named = [some for some in spaces if some]
     if not named:
         return ()
@@ -249,16 +249,17 @@ def _section(key: str) -> str:
 
 SPREAD: Final = "windtunnel.dev/spread"
 SPREAD_WISH: Final = "windtunnel.dev/spread-preferred"
-"""Of a clique (its pods) and of a set (its replicas): a domain, or domain:most."""
+"""Annotations of a clique (its pods) and of a set (its replicas): a domain, or domain:most."""
 
 REUSE: Final = "windtunnel.dev/reuse-placement"
-"""Of a set: whether its gangs, and pods of them, go back to the nodes that they had."""
+"""Annotation of a set: whether its gangs, and their pods, return to their previous nodes."""
 
 Levels = dict[str, dict[str, str]]
 
 
 def spread_of(annotations: dict[str, str], topology: str, levels: Levels) -> SpreadLimit | None:
-    """What the annotations ask for, by the label of a topology's level; None: nothing."""
+    """Returns the spread limit in the annotations, by the label of a topology's level; None if
+    none."""
     for annotation, required in ((SPREAD, True), (SPREAD_WISH, False)):
         text = annotations.get(annotation)
         if text is not None:
@@ -277,7 +278,7 @@ def spread_of(annotations: dict[str, str], topology: str, levels: Levels) -> Spr
 
 
 def reuses(annotations: dict[str, str]) -> bool:
-    """Whether gangs of a set go back to where they were."""
+    """Whether the gangs of a set return to their previous nodes."""
     text = annotations.get(REUSE, "false")
     if text not in ("true", "false"):
         raise InputError(f"{text!r} is neither", where=REUSE, allowed="'true' or 'false'")
@@ -285,7 +286,7 @@ def reuses(annotations: dict[str, str]) -> bool:
 
 
 def _key(domain: str, topology: str, levels: Levels) -> str | None:
-    """The label of a domain: in the gang's own topology, or in the first that has it."""
+    """Returns the label of a domain: in the gang's own topology, or in the first that has it."""
     for name in [topology, *levels]:
         key = levels.get(name, {}).get(domain)
         if key is not None:

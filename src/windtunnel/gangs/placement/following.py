@@ -1,8 +1,8 @@
-"""The gang scheduler on a cluster that others change, too: it keeps the room in step with a view.
+"""The gang scheduler on a cluster that other programs change, too: it follows a view.
 
 Pods may have been bound by an earlier process or by another scheduler, may vanish without having
-been seen to end, and may be on nodes that are not known yet. A node that comes back as another one
-(other labels, other room) makes all of it be counted anew, which is rare.
+been seen to end, and may be on nodes that are not known yet. If a node comes back with other labels
+or another capacity, all state is rebuilt, which is rare.
 """
 
 from collections.abc import Iterable
@@ -21,13 +21,13 @@ from windtunnel.gangs.placement.why import Waiting
 from windtunnel.gangs.view import View
 
 SOON: Final = (Waiting.PODS, Waiting.ENDINGS, Waiting.PREEMPTING, Waiting.EXTRAS)
-"""Why a gang waits that is complete, or will be by itself."""
+"""Reasons to wait for a gang that is complete, or will be without further action."""
 WHOLE_ONCE: Final = (MINIMUM_SCHEDULED, BELOW_MINIMUM)
-"""Reasons of a gang that had its minimum: when it loses a pod, its termination delay counts."""
+"""Reasons of a gang that has had its minimum: if it loses a pod, its termination delay counts."""
 
 
 class _Held:
-    """A pod that holds room on a node."""
+    """A pod that occupies room on a node."""
 
     __slots__ = ("ending", "node", "pod", "uid")
 
@@ -39,13 +39,13 @@ class _Held:
 
 
 class FollowingScheduler:
-    """Places the gangs of one `schedulerName`, beside whatever else is on the nodes."""
+    """Places the gangs of one `schedulerName`, alongside all other pods on the nodes."""
 
     def __init__(self, view: View, name: str) -> None:
         self._view: Final = view
         self._name: Final = name
         self._others: Final[dict[str, tuple[str, dict[str, float] | None]]] = {}
-        """Pods that belong to no gang, by uid: node and what they ask for (None: unknown)."""
+        """Pods outside gangs, by uid: node and resource requests (None if unknown)."""
         self._changes = view.watch()
         self._begin()
 
@@ -61,7 +61,7 @@ class FollowingScheduler:
         self._nodes: dict[str, Node | None] = {}
         self._other_shapes: dict[str, PodShape] = {}
         self._unknown: dict[str, dict[str, None]] = {}
-        """By node: pods whose requests are unknown."""
+        """Pods with unknown requests, by node."""
         for node in self._view.nodes.values():
             self._add_node(node)
         for uid, (name, requests) in self._others.items():
@@ -79,15 +79,17 @@ class FollowingScheduler:
             self._scheduler.node_changed(node)
 
     def _room(self, name: str) -> None:
-        """A pod may be on a node that is not shown yet: nothing more fits there."""
+        """Registers a node that is not visible yet but may have a pod; nothing more fits there."""
         if name not in self._nodes:
             self._nodes[name] = None
             self._space.set_usable(self._space.add_node(name, {}, {}), usable=False)
 
     def other_pod(self, uid: str, node: str, requests: dict[str, float] | None) -> None:
-        """A pod that belongs to no gang is on a node; on none (""), it is gone or has ended.
+        """Records that a pod outside all gangs is on a node or, with "", that it is gone or has
+        ended.
 
-        Without `requests` it is unknown what it takes: as long as it is there, nothing more fits.
+        Without `requests`, its usage is unknown: as long as it exists, nothing more fits on its
+        node.
         """
         known = self._others.get(uid)
         if known == (node, requests) or (known is None and not node):
@@ -121,7 +123,7 @@ class FollowingScheduler:
         self._space.shift(self._space.by_name[node], shape, -1)
 
     def follow(self) -> None:
-        """Takes note of what changed in the view."""
+        """Applies the changes of the view."""
         if self._is_other_ground(self._changes):
             self._begin()
         changes = self._changes
@@ -141,7 +143,7 @@ class FollowingScheduler:
         changes.clear()
 
     def _is_other_ground(self, changes: Changes) -> bool:
-        """Whether a node is gone, or is another one than it was."""
+        """Whether a node is gone, or was replaced by another one."""
         return any(
             name in self._nodes and self._view.nodes.get(name) is not self._nodes[name]
             for name in changes.nodes
@@ -180,21 +182,21 @@ class FollowingScheduler:
         return self._scheduler.has_news or self._scheduler.again_s <= now_s < INFINITY
 
     def plan(self, now_s: float) -> Planned:
-        """Decides; the room of what is to be bound is taken."""
+        """Plans a pass; the room for its bindings is reserved."""
         planned = self._scheduler.plan(now_s)
         for binding in planned.bindings:
             self._held[binding.pod] = _Held(self._view.pods[binding.pod], binding.node)
         return planned
 
     def bound(self, binding: Binding, now_s: float) -> None:
-        """A pod is on its node, before the cache shows it."""
+        """Records that a pod was bound, before the cache shows it."""
         pod = self._view.pods.get(binding.pod)
         if pod is not None and not pod.node:
             pod.node, pod.scheduled_s = binding.node, now_s
             self._view.changed(pod)
 
     def not_bound(self, planned: Planned, binding: Binding) -> None:
-        """A pod could not be bound: its room is free again."""
+        """Records that a pod could not be bound, and frees its room."""
         planned.bindings.remove(binding)
         held = self._held.pop(binding.pod, None)
         if held is not None:
@@ -205,8 +207,8 @@ class FollowingScheduler:
     def not_evicted(
         self, planned: Planned, gang: str, kept: Iterable[str], until_s: float, why: str
     ) -> None:
-        """Not all pods that would make way for a gang may be evicted: none of them is, and those
-        that are kept are not asked again for a while."""
+        """Cancels the evictions in favour of a gang, as not all of its victims may be evicted; the
+        pods in `kept` are not chosen again until `until_s`."""
         done = planned.done
         held = [one for one in done.evictions if one.in_favour_of == gang]
         done.evictions = [one for one in done.evictions if one.in_favour_of != gang]
@@ -218,13 +220,13 @@ class FollowingScheduler:
         self._scheduler.look_again()
 
     def report(self, planned: Planned, now_s: float) -> list[Command]:
-        """What is to be written of a pass, and the pods that are to make way."""
+        """Returns the commands that report a pass, including the pods to evict."""
         halves = self._halves(planned)
         return [*planned.settled, *self._scheduler.report(planned, now_s), *halves]
 
     def _halves(self, planned: Planned) -> list[Command]:
-        """Pods of gangs that were never whole and for whose rest there is no room: a process ended,
-        or was refused, between the bindings of a gang. They go, and their gang waits as a whole."""
+        """Deletes pods of gangs that were bound in part and whose rest has no room, as after a
+        crash or a refusal between the bindings of a gang. The gang then waits as a whole."""
         evictions: list[Command] = []
         for verdict in planned.done.verdicts:
             gang = self._view.gangs.get(verdict.gang)

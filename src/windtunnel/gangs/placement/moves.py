@@ -1,6 +1,6 @@
 """The moves of a search: choose a domain for a unit, put a load of pods on nodes.
 
-Each move goes through its alternatives in one fixed order, the most promising first.
+Each move goes through its alternatives in a fixed order, the most promising first.
 """
 
 from typing import Final
@@ -10,11 +10,11 @@ from windtunnel.gangs.placement.space import CHILDREN, NODES, NodeRoom, Place, S
 from windtunnel.gangs.placement.units import Taken, Unit, UnitLoad, could_hold, keys_of
 
 Remembered = dict[str, list[str]]
-"""Of an earlier placement: the nodes of each group."""
+"""An earlier placement: nodes by group."""
 
 
 class Attempt:
-    """What the moves for one gang share."""
+    """The state that the moves for one gang share."""
 
     def __init__(
         self, space: Space, gang: GangAsk, siblings: dict[int, int], remembered: Remembered
@@ -37,18 +37,18 @@ class Attempt:
 
 
 class Move:
-    """A choice with alternatives. `advance` takes back the one that holds and tries the next."""
+    """A choice with alternatives. `advance` undoes the current one and tries the next."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt: Final = attempt
         self.taken: list[Taken] = []
 
     def start(self) -> None:
-        """Begins with the first alternative again."""
+        """Restarts with the first alternative."""
         raise NotImplementedError
 
     def advance(self) -> bool:
-        """Whether there was another alternative, which now holds."""
+        """Whether there was another alternative, which is now applied."""
         raise NotImplementedError
 
     def take_back(self) -> None:
@@ -57,12 +57,13 @@ class Move:
         self.taken = []
 
     def settle(self, node: NodeRoom) -> None:  # noqa: ARG002 - who counts pods overrides it
-        """The search has put one pod on a node, where it stays; the next one is looked for."""
+        """Fixes one pod to the node that the search chose, before the search for the next pod."""
         self.taken = []
 
 
 class Enter(Move):
-    """Chooses the domain of a unit: the preferred level first, then broader, up to the required."""
+    """Chooses the domain of a unit: at the preferred level first, then broader, up to the required
+    one."""
 
     def __init__(self, attempt: Attempt, unit: Unit) -> None:
         super().__init__(attempt)
@@ -72,7 +73,7 @@ class Enter(Move):
         self._pin_counts: Final[dict[int, dict[int, int]]] = {}  # by level, by domain: bound pods
         self._bound: Final[dict[str, int]] = {}  # pods of the unit by node, once they are counted
         self.stage = 0
-        """How far it is from what is preferred: 0 is the narrowest level."""
+        """Levels above the preferred one; 0 is the narrowest."""
         self._count = 0
         self._place = -1
         self._first: list[Place] = []  # where the earlier placement was
@@ -109,7 +110,8 @@ class Enter(Move):
         return False
 
     def _next(self, level: int) -> Place | None:
-        """The next domain of a level: of the earlier placement, then the tightest that fits."""
+        """Returns the next domain of a level: those of the earlier placement, then the tightest
+        that fits."""
         outer = self._outer()
         if level == -1 or outer.level >= level:  # the outer domain is all that there is to choose
             self._place += 1
@@ -137,7 +139,7 @@ class Enter(Move):
         return could_hold(self.attempt.space, self.attempt.tree, place, self.unit.loads)
 
     def _apart(self, place: Place) -> bool:
-        """Whether the gang keeps away from others of its family as far as it asks to."""
+        """Whether the gang is as far from others of its family as its spread limit demands."""
         spread = self.attempt.gang.spread
         if spread is None or not (spread.required or self.attempt.soft):
             return True
@@ -150,7 +152,7 @@ class Enter(Move):
         return self.attempt.siblings.get(domain.number, 0) < spread.most
 
     def _stages(self) -> list[int]:
-        """The levels to try, narrowest first; -1 stands for the whole outer domain."""
+        """Returns the levels to try, narrowest first; -1 means the whole outer domain."""
         pack, tree, floor = self.unit.pack, self.attempt.tree, -1
         if pack is not None and pack.required is not None:
             floor = tree.level(pack.required)
@@ -163,7 +165,7 @@ class Enter(Move):
         return [*stages, floor]
 
     def _pins(self, level: int) -> Place | None:
-        """The domain of a level in which pods of the unit already are: others join them."""
+        """The domain of a level that has most of the unit's bound pods: others join them."""
         if level == -1:
             return None
         counts = self._pin_counts.get(level)
@@ -194,7 +196,7 @@ class Enter(Move):
             self._pin(counts, node, level)
 
     def _remembered(self, level: int) -> list[Place]:
-        """Domains of the earlier placement of the unit, the one with most of it last."""
+        """The domains of the unit's earlier placement, the one with most of its pods last."""
         tree, counts = self.attempt.tree, dict[int, int]()
         groups = [load.group.name for load in self.unit.loads]
         for group in groups:
@@ -310,7 +312,7 @@ class Fill(Move):
             count -= part
 
     def _found(self, domain: Place, shape: PodShape) -> bool:
-        """Puts the first of pods that have to be near each other where all that are left fit."""
+        """Puts the first of pods that must be near each other where all remaining ones fit."""
         keys = [term.key for term in shape.rules.joins if shape.rules.may_be_first(term)]
         slots = self.attempt.space.room(self.attempt.tree, shape).slots
         leaves: dict[tuple[str | None, ...], list[Place]] = {}
@@ -334,7 +336,8 @@ class Fill(Move):
         return spread if spread is not None and (spread.required or self.attempt.soft) else None
 
     def _scatter(self, domain: Place, spread: SpreadLimit) -> bool:
-        """One pod at a time to the domain that has fewest of the group, the widest of equals."""
+        """Puts each pod into the domain with the fewest of the group, the one with most room on a
+        tie."""
         tree = self.attempt.tree
         level = tree.level(spread.key)
         room = self.attempt.space.room(tree, self._load.counted)
@@ -356,7 +359,7 @@ class Fill(Move):
         return True
 
     def _group_counts(self, level: int) -> dict[int, int]:
-        """How many pods of the group each domain of a level has: bound ones, and earlier loads."""
+        """Counts the group's pods by domain of a level: bound ones, and those of earlier loads."""
         tree, counts = self.attempt.tree, dict[int, int]()
         names = list(self._load.group.bound)
         for move in self.attempt.moves:
@@ -395,7 +398,7 @@ class Fill(Move):
         return -1 if domain is None else domain.number
 
     def _alike(self, one: Place, other: Place) -> bool:
-        """Whether two nodes are the same to this gang."""
+        """Whether two nodes are interchangeable for this gang."""
         assert one.node is not None
         assert other.node is not None
         if one.node.free != other.node.free or self._home(one) != self._home(other):
@@ -410,7 +413,8 @@ class Fill(Move):
         return True
 
     def _bound(self, at: int) -> int:
-        """Of nodes that are alike none gets more than the one before: other orders are the same."""
+        """Limits a node to the count of an interchangeable one before it, as other orders are
+        equivalent."""
         if at and self._alike(self._nodes[at], self._nodes[at - 1]):
             return min(self._most[at], self._counts[at - 1])
         return self._most[at]
@@ -450,7 +454,7 @@ class Fill(Move):
         return True
 
     def _kept_apart(self) -> bool:
-        """Whether pods that keep away from each other are in domains of their own."""
+        """Whether pods that avoid each other are in different domains."""
         rules = self._load.counted.rules
         for term in rules.avoids if rules.apart else ():
             taken: set[str] = set()
@@ -464,7 +468,7 @@ class Fill(Move):
         return True
 
     def _kept_together(self) -> bool:
-        """Whether the first pods of those that have to be near each other are in one domain."""
+        """Whether the first pods of a group that must be near each other are in one domain."""
         rules = self._load.counted.rules
         for term in rules.joins:
             if rules.may_be_first(term):
@@ -476,7 +480,7 @@ class Fill(Move):
 
 
 def _above(place: Place, level: int) -> int:
-    """The number of the domain of a level that a place is in."""
+    """Returns the number of the domain of a level that contains a place."""
     domain: Place | None = place
     while domain is not None and domain.level != level:
         domain = domain.parent

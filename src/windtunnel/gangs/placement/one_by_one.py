@@ -1,7 +1,7 @@
-"""The other way: pods are placed one at a time, whether or not their gang fits.
+"""The alternative for comparison: pods are placed one at a time, whether or not their gang fits.
 
-This is what a plain scheduler does with pods that know nothing of each other. Two gangs that each
-get half of their pods wait for each other for ever.
+A plain scheduler treats pods that way if it knows nothing of gangs. Two gangs that each get half of
+their pods wait for each other forever.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from windtunnel.gangs.placement.why import why_not
 
 
 class OneByOnePlacer:
-    """Packs nothing, holds nothing, preempts nothing; higher priorities are first."""
+    """Packs nothing, holds nothing, preempts nothing; higher priorities come first."""
 
     def __init__(self, space: Space) -> None:
         self.space: Final = space
@@ -32,7 +32,7 @@ class OneByOnePlacer:
         asks: Iterable[GangAsk],
         victims: VictimsBelow = no_victims,  # noqa: ARG002
     ) -> Pass:
-        """Each pod by itself: in turns, as pods of gangs that start together arrive."""
+        """Places each pod by itself, in turns, as pods of gangs that start together arrive."""
         done = Pass()
         waiting = [
             ((-gang.priority, turn, gang.order, gang.tie, gang.name), group, pod)
@@ -57,8 +57,8 @@ class OneByOnePlacer:
         return done
 
     def full(self, kind: GangKind) -> PlacementVerdict | None:  # noqa: ARG002
-        """Each pod is looked at."""
+        """Never skips a gang: each pod is tried."""
         return None
 
     def gone(self, gang: str, family: str = "") -> None:
-        """Nothing is remembered of a gang here."""
+        """Does nothing: no gang is remembered here."""

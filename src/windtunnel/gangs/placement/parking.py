@@ -1,4 +1,4 @@
-"""Gangs that wait behind one of their kind: no pass looks at them before that one fits."""
+"""Gangs that wait behind another of their kind: they are skipped until that one fits."""
 
 from heapq import heappop, heappush
 from typing import Final
@@ -7,11 +7,11 @@ from windtunnel.gangs.placement.asks import Tie
 from windtunnel.gangs.placement.placer import GangKind
 
 Rank = tuple[int, float, Tie, str]
-"""Orders gangs: see `GangAsk.rank`."""
+"""Sort key of gangs: see `GangAsk.rank`."""
 
 
 class ParkedGangs:
-    """Gangs by kind, each kind in the order of ranks."""
+    """Parked gangs by kind, in order of rank within each kind."""
 
     def __init__(self) -> None:
         self._ranks: Final[dict[GangKind, list[Rank]]] = {}  # as heaps; some have left since
@@ -22,11 +22,11 @@ class ParkedGangs:
         self._kind_of[rank[3]] = kind
 
     def remove(self, name: str) -> bool:
-        """Says whether it was parked."""
+        """Removes a gang; returns whether it was parked."""
         return self._kind_of.pop(name, None) is not None
 
     def clear(self) -> list[str]:
-        """Those that were parked."""
+        """Removes all gangs and returns them."""
         names = list(self._kind_of)
         self._kind_of.clear()
         self._ranks.clear()
@@ -36,7 +36,7 @@ class ParkedGangs:
         return list(self._ranks)
 
     def pop(self, kind: GangKind) -> Rank | None:
-        """The first of a kind, which is parked no longer."""
+        """Removes and returns the first gang of a kind."""
         ranks = self._ranks.get(kind)
         while ranks:
             rank = heappop(ranks)

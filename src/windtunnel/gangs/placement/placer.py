@@ -1,9 +1,10 @@
 """Places gangs on machines, each whole or not at all, in order of priority.
 
-One pass looks at every gang that lacks pods. First the minima: all groups of a gang reach theirs
-together, or nothing of it changes. A gang that would fit but for pods that are about to end holds
-that room; one that would fit without gangs of lower priority has those evicted. Then, with what
-is left, pods above the minima, one by one. A gang that waits has the reason in a sentence.
+One pass considers every gang that lacks pods. First the minima: all groups of a gang reach theirs
+together, or nothing changes for it. A gang that would fit but for terminating pods holds their
+room; one that would fit without gangs of lower priority has those evicted. Then pods above the
+minima are placed one by one in the room that is left. A gang that waits gets the reason as a
+sentence.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,12 +27,12 @@ from windtunnel.gangs.placement.units import FoundPlace, keys_of
 from windtunnel.gangs.placement.why import Waiting, why_extras, why_not
 
 MOST_REMEMBERED: Final = 100_000
-"""Placements that are kept for reuse: the latest."""
+"""The number of latest placements kept for reuse."""
 
 
 @dataclass
 class Binding:
-    """A pod got a node."""
+    """The assignment of a pod to a node."""
 
     gang: str
     group: str
@@ -41,7 +42,7 @@ class Binding:
 
 @dataclass
 class Eviction:
-    """A pod must go, for the sake of a gang."""
+    """A pod to evict in favour of a gang."""
 
     gang: str
     pod: str
@@ -51,7 +52,7 @@ class Eviction:
 
 @dataclass
 class Member:
-    """A pod of a gang that could make way; `extra`: it is above the minimum of its group."""
+    """A pod of a gang that could be evicted; `extra`: it is above the minimum of its group."""
 
     pod: str
     node: str
@@ -61,7 +62,7 @@ class Member:
 
 @dataclass(eq=False)
 class Victim:
-    """A gang that holds room: its pods, and what it would take to push it aside."""
+    """A gang that could be preempted: its pods, and its rank."""
 
     name: str
     priority: int
@@ -72,18 +73,19 @@ class Victim:
 
 @dataclass
 class PlacementVerdict:
-    """What a pass found for a gang that lacks pods: a reason word, and a sentence."""
+    """The result of a pass for a gang that lacks pods: a reason, and a sentence."""
 
     gang: str
     waiting: Waiting
     says: str
     stands: bool = False
-    """Whether it holds until something becomes free, or the gang asks for something else."""
+    """Whether it holds until room is freed, or the gang's request changes."""
 
 
 @dataclass
 class Pass:
-    """What a pass decided. The space already has the bindings; evictions end when pods do."""
+    """The decisions of a pass. The space already has the bindings; evicted pods count until they
+    end."""
 
     bindings: list[Binding] = field(default_factory=list)
     evictions: list[Eviction] = field(default_factory=list)
@@ -91,24 +93,24 @@ class Pass:
 
 
 Packed = tuple[str, str]
-"""What a unit is packed by: the required and the preferred label."""
+"""The required and the preferred packing label of a unit."""
 GroupKind = tuple[tuple[int, ...], Packed]
 GangKind = tuple[tuple[GroupKind, ...], tuple[tuple[str, ...], ...], Packed, int, bool, str]
-"""What gangs have in common that differ in nothing but names. See `kind_of`."""
+"""A key shared by gangs that differ only in names. See `kind_of`."""
 FULL: Final = (Waiting.NO_ROOM, Waiting.NO_DOMAIN)
-"""Reasons by count alone: where they hold for a gang, they hold for all of its kind."""
+"""Reasons found by counting alone: if they hold for a gang, they hold for all of its kind."""
 
 VictimsBelow = Callable[[int], list[Victim]]
-"""The gangs of a priority below that number that hold room."""
+"""Returns the gangs below a priority that hold room."""
 
 
 def no_victims(below: int) -> list[Victim]:  # noqa: ARG001 - whatever the priority
-    """Where there is no preemption."""
+    """Returns no victims, to disable preemption."""
     return []
 
 
 class GangPlacer:
-    """All or nothing. Keeps where gangs were placed, for spreading and for reuse."""
+    """Places gangs whole or not at all, and remembers placements for spreading and reuse."""
 
     def __init__(self, space: Space) -> None:
         self.space: Final = space
@@ -118,11 +120,11 @@ class GangPlacer:
         self._full: Final[dict[GangKind, PlacementVerdict]] = {}  # kinds without room this pass
 
     def plan(self, asks: list[GangAsk], victims: VictimsBelow = no_victims) -> Pass:
-        """One pass over the gangs that lack pods."""
+        """Runs one pass over the gangs that lack pods."""
         return self.plan_in_order(sorted(asks, key=lambda gang: gang.rank()), victims)
 
     def plan_in_order(self, asks: Iterable[GangAsk], victims: VictimsBelow) -> Pass:
-        """The same over gangs in the order of their ranks, each of which is made when it is due."""
+        """Runs one pass over gangs in order of rank, each request being built when it is due."""
         done = Pass()
         self._full.clear()
         whole = [gang for gang in asks if gang.missing() == 0 or self._admit(gang, victims, done)]
@@ -135,13 +137,14 @@ class GangPlacer:
         return done
 
     def gone(self, gang: str, family: str = "") -> None:
-        """A gang has no pod on any node any more. Its placement is kept for reuse."""
+        """Records that a gang has no pod on any node. Its placement is kept for reuse."""
         self._homes.get(family, {}).pop(gang, None)
 
     def full(self, kind: GangKind) -> PlacementVerdict | None:
-        """What was said in this pass of a gang of that kind that did not fit, if one did not.
+        """Returns this pass's verdict on an earlier gang of that kind that did not fit, if any.
 
-        Room is taken and held during a pass, and never given: no gang of the kind fits any more.
+        Room is only taken and held during a pass, never freed, so no gang of that kind fits any
+        more.
         """
         return self._full.get(kind)
 
@@ -179,11 +182,12 @@ class GangPlacer:
         return Search(self.space, gang, self._siblings(gang), remembered, wanted)
 
     def _run(self, gang: GangAsk, least: Search) -> FoundPlace | None:
-        """A place for the minimum of a gang: if it is packed, where the rest has room, too.
+        """Finds a place for the minimum of a gang; if it is packed, one with room for the rest,
+        too.
 
-        As much of the rest as there is room for, in domains as narrow as the minimum alone has; in
-        required domains, as much as there is room for. The room of the rest is free again: minima
-        of other gangs come before it.
+        It looks for room for as much of the rest as possible: in preferred domains without making
+        them wider than the minimum alone needs, in required domains as much as fits. The room of
+        the rest is then freed, as minima of other gangs come first.
         """
         rest = [(one.name, pod) for one in gang.groups for pod in one.pods[one.missing() :]]
         if not rest or not _is_packed(gang):
@@ -203,7 +207,7 @@ class GangPlacer:
     def _most_beside(
         self, gang: GangAsk, rest: list[tuple[str, PodAsk]], least: Search, best: FoundPlace
     ) -> FoundPlace:
-        """The place of a minimum that has room for most of the rest, by halving."""
+        """Finds by bisection the place of a minimum that has room for most of the rest."""
         low, high, chosen = 0, len(rest), least
         while low < high:
             middle = (low + high + 1) // 2
@@ -222,9 +226,10 @@ class GangPlacer:
     def _drawn_closer(
         self, gang: GangAsk, rest: list[tuple[str, PodAsk]], chosen: Search, best: FoundPlace
     ) -> FoundPlace:
-        """The minimum as close as can be in the required domains that were chosen for more.
+        """Places the minimum as close together as possible within the required domains chosen for
+        more.
 
-        As close as it can be while the rest still has room there.
+        The rest must still have room there.
         """
         confined = chosen.required_domains()
         if not confined or not any(chosen.widening().values()):
@@ -245,7 +250,7 @@ class GangPlacer:
     def _rest_beside(
         self, gang: GangAsk, rest: list[tuple[str, PodAsk]], found: FoundPlace
     ) -> FoundPlace | None:
-        """A place for more pods of a gang, once others are where they were found to fit."""
+        """Finds a place for further pods of a gang, given the places found for others."""
         nodes = {pod.name: taken.node.name for taken in found.taken for pod in taken.pods}
         groups = [
             replace(
@@ -295,7 +300,8 @@ class GangPlacer:
     # Room that is about to be free.
 
     def _waits_for_its_nodes(self, gang: GangAsk, done: Pass) -> bool:
-        """Holds the nodes that a gang had, when they are about to be free, and others are not."""
+        """Holds a gang's previous nodes if they are about to be free and it cannot be placed on
+        them yet."""
         had = [node for nodes in self._placements.get(gang.reuse, {}).values() for node in nodes]
         found = self._search(gang, _minima(gang)).run()
         if found is not None:
@@ -317,7 +323,7 @@ class GangPlacer:
         return True
 
     def _wait_for_endings(self, gang: GangAsk) -> PlacementVerdict | None:
-        """Holds room in which pods are about to end, when a gang fits with it."""
+        """Holds the room of terminating pods if a gang fits with it."""
         ending = self._let_end()
         if not ending:
             return None
@@ -345,7 +351,8 @@ class GangPlacer:
     # Room of others.
 
     def _preempt(self, gang: GangAsk, victims: VictimsBelow, done: Pass) -> PlacementVerdict | None:
-        """Finds gangs of lower priority that must make way, as few as can be, and evicts them."""
+        """Finds as few gangs of lower priority as possible whose eviction makes room, and evicts
+        them."""
         if not gang.preempts:
             return None
         already = {eviction.pod for eviction in done.evictions}
@@ -368,7 +375,8 @@ class GangPlacer:
     def _fewest(
         self, gang: GangAsk, steps: list["_Step"]
     ) -> tuple[list["_Step"], FoundPlace | None]:
-        """The shortest beginning of `steps` that makes room, by halving; its room is free then."""
+        """Finds by bisection the shortest prefix of `steps` that makes room; its room is free on
+        return."""
         for step in steps:
             step.free(self.space)
         found = self._search(gang, _minima(gang)).run()
@@ -389,7 +397,7 @@ class GangPlacer:
         return steps[:high], found
 
     def _spare(self, gang: GangAsk, chosen: list["_Step"], found: FoundPlace) -> FoundPlace:
-        """Lets those stay without whom the gang still fits, the dearest first."""
+        """Spares victims without whose eviction the gang still fits, the most valuable first."""
         used = _nodes_of(found)
         for step in _cheapest_first(chosen)[::-1]:
             if step.extra and any(other.is_rest_of(step.victim) for other in chosen):
@@ -477,7 +485,7 @@ class GangPlacer:
 
 @dataclass(eq=False)
 class _Step:
-    """Pods that go together: those of a gang above its minimum, or the rest of it."""
+    """Pods that are evicted together: those of a gang above its minimum, or the rest of it."""
 
     victim: Victim
     members: list[Member]
@@ -498,12 +506,12 @@ class _Step:
         return self.victim is victim and not self.extra
 
     def worth(self) -> tuple[bool, int, float]:
-        """Who stays rather than others: whole gangs, then by priority and age."""
+        """Sort key of what to keep: whole gangs over extra pods, then by priority and age."""
         return (not self.extra, self.victim.priority, -self.victim.order)
 
 
 def _in_order(victims: list[Victim], already: set[str]) -> list[_Step]:
-    """Who goes first: pods above minima, then gangs; lowest priority, newest, last by name."""
+    """Orders victims: pods above minima, then gangs; lowest priority first, then newest."""
     steps: list[_Step] = []
     for victim in victims:
         if any(member.pod in already for member in victim.members if not member.extra):
@@ -531,9 +539,9 @@ def _set_free(space: Space, steps: list[_Step], now: int, wanted: int) -> int:
 
 
 def kind_of(gang: GangAsk) -> GangKind | None:
-    """What gangs have in common of which none fits where one does not; None: look at each.
+    """Returns a key shared by gangs of which none fits if one does not; None: try each gang.
 
-    True of gangs without bound pods whose places do not depend on where other gangs are.
+    Only gangs without bound pods, whose places do not depend on those of other gangs, have one.
     """
     if gang.spread is not None or gang.reuse:
         return None
@@ -559,13 +567,13 @@ def _packed_by(pack: PackConstraint | None) -> Packed:
 
 
 def _is_nameless(gang: GangAsk, says: str) -> bool:
-    """Whether a sentence holds for all gangs of a kind."""
+    """Whether a sentence names no part of the gang and so holds for all gangs of its kind."""
     named = [gang.name in says, *[group.name in says for group in gang.groups]]
     return not any(named) and not any(part.name in says for part in gang.parts)
 
 
 def _lacking(gang: GangAsk) -> PlacementVerdict | None:
-    """A gang of which not even the minimum of pods exists is not looked at."""
+    """Returns a verdict for a gang that has too few pods for its minimum, which is not tried."""
     for group in gang.groups:
         if len(group.pods) < group.missing():
             have = len(group.pods) + len(group.bound)
@@ -579,7 +587,7 @@ def _minima(gang: GangAsk) -> dict[str, list[PodAsk]]:
 
 
 def _minima_and(gang: GangAsk, rest: list[tuple[str, PodAsk]]) -> dict[str, list[PodAsk]]:
-    """The pods that each group lacks of its minimum, and some besides."""
+    """Returns the pods that each group lacks to reach its minimum, and some more."""
     wanted = _minima(gang)
     for group, pod in rest:
         wanted[group].append(pod)
@@ -593,7 +601,7 @@ def _is_packed(gang: GangAsk) -> bool:
 def _more(
     gang: GangAsk, group: GroupAsk, pods: list[PodAsk], bound: dict[str, list[str]]
 ) -> GangAsk:
-    """Some pods of one group of a gang, bound to where the others are."""
+    """Returns a request for some pods of one group, with the gang's other pods as bound."""
     groups = [
         replace(other, minimum=0, pods=pods if other is group else [], bound=bound[other.name])
         for other in gang.groups
@@ -602,7 +610,7 @@ def _more(
 
 
 def _renamed(remembered: Remembered, old: str, new: str) -> Remembered:
-    """Groups of an earlier gang by the names that they have in the new one."""
+    """Returns an earlier gang's groups under the names that they have in the new one."""
     return {new + name.removeprefix(old): nodes for name, nodes in remembered.items()}
 
 

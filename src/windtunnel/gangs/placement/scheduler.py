@@ -1,8 +1,8 @@
-"""The gang scheduler: asks for the pods that wait, decides their nodes, and says why a gang waits.
+"""The gang scheduler: decides the nodes of waiting pods, and says why a gang waits.
 
-It reads a `View` and the nodes that it was told of. `plan` decides; the driver binds the pods, in
-the cache too, and `report` then says what is to be written of it. What it keeps of gangs is counted
-by changes, so that absorbing a change costs what changed.
+It reads a `View` and the nodes that were added. `plan` decides; the driver binds the pods, also in
+the cache, and `report` then returns what has to be written. State of gangs is updated
+incrementally, at the cost of what changed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -56,13 +56,13 @@ from windtunnel.gangs.view import Changes, View
 PATIENCE_S: Final = 60.0
 """How long a gang that returns to its nodes waits for its own pods there to end."""
 SAY_AGAIN_S: Final = 60.0
-"""How long a gang that waits behind others of its kind may say what was so when it was looked at:
-to write the room that is left of all that wait, each time a node joins, is work without end."""
+"""How long the sentence of a gang that waits behind others of its kind may be out of date:
+rewriting the remaining room of all waiting gangs whenever a node joins would be endless work."""
 DISRUPTION: Final = "DisruptionTarget"
 
 
 class Placer(Protocol):
-    """Decides who goes where: gangs whole, or one pod at a time."""
+    """Decides which pod goes where: gangs whole, or one pod at a time."""
 
     def plan_in_order(self, asks: Iterable[GangAsk], victims: VictimsBelow) -> Pass: ...
 
@@ -72,7 +72,7 @@ class Placer(Protocol):
 
 
 class Planned:
-    """What a pass decided, and what it has to say of gangs that no longer wait."""
+    """The decisions of a pass, and reports on gangs that no longer wait."""
 
     __slots__ = ("asks", "behind", "done", "freed", "settled")
 
@@ -86,11 +86,11 @@ class Planned:
     ) -> None:
         self.asks: Final = asks
         self.behind: Final = behind
-        """Gangs that wait behind one of their kind, and what was said of that."""
+        """Gangs that wait behind one of their kind, and the verdict on that one."""
         self.done: Final = done
         self.settled: Final = settled
         self.freed: Final = freed
-        """How much had become free when it was decided."""
+        """The space's `freed` count when this was decided."""
 
     @property
     def bindings(self) -> list[Binding]:
@@ -98,7 +98,7 @@ class Planned:
 
 
 class GangScheduler:
-    """Keeps the room of nodes in step with the view, and gives pods that wait to the placer."""
+    """Keeps the room of nodes up to date with the view, and passes waiting pods to the placer."""
 
     def __init__(
         self, view: View, space: Space, placer: Placer, *, whole: bool, only: str = ""
@@ -120,24 +120,24 @@ class GangScheduler:
         self._ending: Final[dict[str, dict[str, float]]] = {}  # by gang: pods about to end, since
         self._releasing: Final[dict[str, PodShape]] = {}  # pods whose room is counted as free soon
         self.again_s = INFINITY
-        """When a wait ends: then a pass is due, even if nothing has changed."""
+        """When a wait ends and a pass is due, even if nothing has changed."""
         self._freed = -1  # how much had become free at the last pass
         self._shapes: Final[dict[str, PodShape]] = {}
-        """By template; by pod where some pods have terms about others."""
+        """By template; by pod if any pod has (anti-)affinity terms."""
         self.terms: Final[dict[AffinityTerm, PodTerm]] = {}
-        """Terms of pods that were seen, and the pods that they are about, counted by domain."""
+        """Terms of the pods seen so far, and counts by domain of the pods that they select."""
         self._seen: Final[dict[str, None]] = {}
         """Templates without terms, and pods whose terms are known."""
         self._levels: Final[dict[str, list[str]]] = {}
         self.verdicts: Final[dict[str, tuple[Waiting, str]]] = {}
-        """Of the gangs that wait."""
+        """Verdicts on the gangs that wait."""
         self._whole: Final = whole  # whether gangs are admitted whole
         self.half_admitted: Final[list[str]] = []
-        """Gangs that got nodes without getting their minimum, ever: there must be none."""
+        """Gangs that got nodes but not their minimum: there must never be any."""
 
     @property
     def has_news(self) -> bool:
-        """Whether a gang waits that did not before, or one waits and there may be room."""
+        """Whether a gang newly waits, or one waits and room may have been freed."""
         return len(self._waiting) > 0 and (self._news or self._freed != self.space.freed)
 
     # Keeping up.
@@ -151,7 +151,7 @@ class GangScheduler:
         self.space.set_usable(self.space.by_name[node.name], usable=usable)
 
     def absorb(self, changes: Changes) -> None:
-        """Notes which gangs have pods to place now."""
+        """Records which gangs have pods to place now."""
         touched: dict[str, list[str]] = {}
         for name in changes.pods:
             pod = self._view.pods.get(name)
@@ -192,7 +192,7 @@ class GangScheduler:
                 self._news = True
 
     def _says(self, name: str) -> str:
-        """Why a gang waits; empty: it does not."""
+        """Returns why a gang waits; empty if it does not."""
         verdict = self.verdicts.get(name)
         return "" if verdict is None else verdict[1]
 
@@ -204,7 +204,7 @@ class GangScheduler:
         self._active.update(dict.fromkeys(self._parked.clear()))
 
     def _first_parked(self, kind: GangKind, due: list[Rank]) -> None:
-        """The first of a kind that is parked is due."""
+        """Makes the first parked gang of a kind due."""
         rank = self._parked.pop(kind)
         if rank is not None:
             self._active[rank[3]] = None
@@ -228,7 +228,7 @@ class GangScheduler:
             self._placer.gone(name, "")
 
     def _see(self, pod: Pod) -> None:
-        """Learns whom a pod keeps away from, and whom it wants to be near."""
+        """Registers the (anti-)affinity terms of a pod."""
         kind = f"{pod.clique}/{pod.index}/{pod.template_hash}"
         if kind in self._seen:
             return
@@ -270,19 +270,19 @@ class GangScheduler:
         return shape
 
     def ending(self, pod: Pod) -> None:
-        """A pod on a node was deleted: its room will be free."""
+        """Records that a pod on a node was deleted: its room will be free."""
         self._ending.setdefault(pod.gang, {})[pod.name] = pod.deleted_s
         shape = self._releasing[pod.name] = self.shape_of(pod)
         self.space.releasing(self.space.by_name[pod.node], shape)
 
     def overdue(self, pod: Pod) -> None:
-        """A pod did not end in its time: no gang holds other room any longer to get this one."""
+        """Records that a pod did not end in time: no gang holds other room while waiting for it."""
         shape = self._releasing.pop(pod.name, None)
         if shape is not None:
             self.space.releasing(self.space.by_name[pod.node], shape, -1)
 
     def ended(self, pod: Pod) -> None:
-        """A pod that was deleted is gone: its room is free."""
+        """Records that a deleted pod is gone: its room is free."""
         leaving = self._ending[pod.gang]
         del leaving[pod.name]
         if not leaving:
@@ -294,20 +294,20 @@ class GangScheduler:
             self._placer.gone(pod.gang, pod.set_name)
 
     def look_again(self) -> None:
-        """What was decided could not be carried out: the next pass asks for all that wait."""
+        """Requests another look at all waiting gangs, as decisions could not be executed."""
         self._news = True
         self._freed = -1
 
     def keep(self, gang: str, pods: Iterable[str], until_s: float, says: str) -> None:
-        """Pods cannot be evicted for now: until then a gang looks for others that make way, and
-        holds no room where there are none."""
+        """Excludes pods from eviction until `until_s`: meanwhile a gang looks for other victims,
+        and holds no room if there are none."""
         self._kept.update(dict.fromkeys(pods, until_s))
         self._refused[gang] = says
         self.again_s = min(self.again_s, until_s)
         self._news = True
 
     def _release_kept(self, now_s: float) -> None:
-        """Pods that were kept for long enough may be chosen to make way again."""
+        """Makes pods whose exclusion from eviction is over eligible again."""
         over = [name for name, until_s in self._kept.items() if until_s <= now_s]
         for name in over:
             del self._kept[name]
@@ -319,7 +319,7 @@ class GangScheduler:
     # One pass.
 
     def plan(self, now_s: float) -> Planned:
-        """Decides which pods get which nodes, and which pods must make way."""
+        """Decides which pods get which nodes, and which pods are evicted."""
         self._learn_levels()
         self._news = False
         self._release_kept(now_s)
@@ -353,7 +353,7 @@ class GangScheduler:
         asks: list[GangAsk],
         behind: list[tuple[str, PlacementVerdict]],
     ) -> Iterator[GangAsk]:
-        """Asks for gangs one after the other, but for those of a kind that no longer fits."""
+        """Yields requests of gangs in order of rank, except for kinds that no longer fit."""
         while due:
             rank = heappop(due)
             name = rank[3]
@@ -378,9 +378,9 @@ class GangScheduler:
                 self._first_parked(before, due)
 
     def report(self, planned: Planned, now_s: float) -> list[Command]:
-        """What is to be written, once the bindings are in the view; evictions come last.
+        """Returns what has to be written once the bindings are in the view; evictions come last.
 
-        Live, the view goes on while pods are bound: what was planned for may be gone.
+        Live, the view changes while pods are bound: planned pods and gangs may be gone.
         """
         done, commands = planned.done, list[Command]()
         near = False
@@ -458,7 +458,7 @@ class GangScheduler:
     # Asks.
 
     def _ask(self, gang: PodGang, known: GangPods, now_s: float) -> GangAsk:
-        """What a gang wants now."""
+        """Builds a gang's current request."""
         view = self._view
         groups = []
         for group in gang.groups:
@@ -506,20 +506,22 @@ class GangScheduler:
         return list(group.asks)
 
     def _base_nodes(self, gang: PodGang, known: GangPods) -> list[str]:
-        """Where the base gang is: a scaled gang that begins is placed as close as can be."""
+        """Returns the nodes of the base gang: a new scaled gang is placed as close to it as
+        possible."""
         base = self._gangs.get(gang.base) if gang.base else None
         if base is None or any(group.bound for group in known.by_group.values()):
             return []
         return base.nodes()
 
     def _preempts(self, gang: PodGang) -> bool:
-        """Whether others may make way for it: not if a pod spec of it says that they never do."""
+        """Whether it may preempt others: not if one of its pod specs says `preemptionPolicy:
+        Never`."""
         cliques = [self._view.cliques.get(group.name) for group in gang.groups]
         specs = [one.template.pod_spec for one in cliques if one is not None]
         return all(spec.get("preemptionPolicy") != "Never" for spec in specs)
 
     def _is_patient(self, gang: str, now_s: float) -> bool:
-        """Whether pods of a gang are about to end, and that has not taken too long."""
+        """Whether pods of a gang are terminating, and for less than `PATIENCE_S`."""
         until_s = [since_s + PATIENCE_S for since_s in self._ending.get(gang, {}).values()]
         late_s = max(until_s, default=now_s)
         if late_s > now_s:
@@ -541,7 +543,7 @@ class GangScheduler:
         return found
 
     def _may_go(self, members: list[Member]) -> list[Member]:
-        """The pods of a gang that can make way: of its minimum, all or none."""
+        """Returns the pods of a gang that may be evicted: of its minimum, all or none."""
         whole = not any(one.pod in self._kept and not one.extra for one in members)
         return [one for one in members if one.pod not in self._kept and (whole or one.extra)]
 
@@ -593,7 +595,7 @@ class GangScheduler:
             commands.append(_event(gang, key, NORMAL, "Scheduled", says, now_s))
 
     def _score(self, ask: GangAsk, known: GangPods) -> float:
-        """How close its pods are: 1 in one domain of the narrowest level, 0 in none."""
+        """Returns how close its pods are: 1 in one domain of the narrowest level, 0 in none."""
         tree = self.space.tree(ask.topology, keys_of(ask))
         close = known.closeness
         if close is None or close.tree is not tree:
@@ -622,7 +624,7 @@ class GangScheduler:
 
 
 def _event(gang: PodGang, key: str, level: str, reason: str, says: str, now_s: float) -> Emit:
-    """Says something once: a second event of the same key is the same event."""
+    """Builds an event that is reported once: a second one with the same key is the same event."""
     return Emit(ObjectEvent(key, level, GANG, gang.name, reason, says, now_s))
 
 

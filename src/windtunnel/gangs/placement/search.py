@@ -1,10 +1,10 @@
-"""Looks for a place for one gang: a depth-first search that first does the obvious thing.
+"""Finds a place for one gang: a depth-first search that tries the obvious first.
 
-The tree of a gang becomes a list of moves, largest first: choose a domain for a unit that is
-packed, then fill it. The first try goes through all choices of domains and fills each in the one
-way that wastes least (the tightest place that holds the rest, else the widest). Only where that
-fails and counting alone does not say why, a second try goes through all fillings too. Each try
-ends after PATIENCE moves; until then a gang is placed if and only if it can be.
+The tree of a gang becomes a list of moves, largest first: choose a domain for a packed unit, then
+fill it. The first try goes through all choices of domains and fills each in the way that wastes
+least (the tightest place that holds the rest, otherwise the widest). Only if that fails, and
+counting alone does not explain why, a second try goes through all fillings, too. Each try ends
+after PATIENCE moves; within that limit a gang is placed if and only if it can be.
 """
 
 from typing import Final
@@ -15,11 +15,11 @@ from windtunnel.gangs.placement.space import NodeRoom, Place, Space
 from windtunnel.gangs.placement.units import FoundPlace, Unit, units_of
 
 PATIENCE: Final = 2_000
-"""Moves in one try for one gang: some 20 ms, interpreted."""
+"""Moves in one try for one gang: about 20 ms, interpreted."""
 
 
 class Search:
-    """Looks for one gang's place. A try that fails leaves nothing behind."""
+    """The search for one gang's place. A failed try leaves no changes."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Search:
                 self.attempt.moves.append(Fill(self.attempt, unit, load))
 
     def run(self) -> FoundPlace | None:
-        """The first placement there is; None, and no trace, when none was found.
+        """Returns the first placement found; None, with nothing changed, if there is none.
 
-        Who wants to be near others is tried where they are, then in ever wider domains.
+        A gang that should be near given nodes is tried there first, then in ever wider domains.
         """
         for place in self._near():
             self.attempt.within = place
@@ -52,17 +52,17 @@ class Search:
         return None
 
     def as_close_as(self, other: "Search") -> bool:
-        """Whether every unit is in a domain as narrow as another search for the gang found.
+        """Whether every unit is in a domain as narrow as in another search for the same gang.
 
-        Units in a required domain are left aside: pods that come later have to be in it, too, so
-        that room for them there counts more than a preferred domain for the first.
+        Units in a required domain are ignored: later pods must be in it, too, so room for them
+        there counts more than a preferred domain for the first pods.
         """
         ours, free = self.widening(), [unit for unit in other.units if not unit.is_required()]
         theirs = other.widening()
         return all(ours.get(unit.name, 0) <= theirs.get(unit.name, 0) for unit in free)
 
     def required_domains(self) -> dict[str, Place]:
-        """By unit with a required level, once a place was found: its domain of that level."""
+        """Returns, after a successful run, the domain of each unit with a required level."""
         found: dict[str, Place] = {}
         for unit in self.units:
             place = unit.domain
@@ -76,18 +76,20 @@ class Search:
         return found
 
     def widening(self) -> dict[str, int]:
-        """By unit that is packed, once a place was found: levels above what it prefers."""
+        """Returns, after a successful run, how many levels above its preferred one each packed unit
+        is."""
         enters = [move for move in self.attempt.moves if isinstance(move, Enter)]
         return {move.unit.name: move.stage for move in enters}
 
     def go_on(self, node: NodeRoom, pod: PodAsk) -> None:
-        """The one pod that was looked for stays on its node; the next one, alike, is looked for."""
+        """Leaves the pod just placed on its node, and continues with a similar one."""
         for move in self.attempt.moves:
             move.settle(node)
         self.units[0].loads[0].pods = [pod]
 
     def _near(self) -> list[Place]:
-        """The domains that hold all nodes that the gang wants to be near, up to the whole."""
+        """Returns the domains that hold all nodes in `near`, narrowest first, up to the whole
+        cluster."""
         tree, space = self.attempt.tree, self.attempt.space
         near = [space.by_name[name] for name in self.attempt.gang.near if name in space.by_name]
         place: Place | None = tree.leaves[near[0].number].parent if near else tree.root

@@ -1,8 +1,8 @@
-"""The room on machines, counted so that finding a place scans no fleet.
+"""The room on machines, indexed so that finding a place does not scan the fleet.
 
-For every shape of pod the space knows how many fit on each node and in each domain of each
-topology, and keeps the domains of a level in order of that count. A pod that comes or goes changes
-the counts on one path from a node to the root.
+For every pod shape the space knows how many fit on each node and in each domain of each topology,
+and keeps the domains of a level sorted by that count. Adding or removing a pod changes the counts
+on one path from a node to the root.
 """
 
 import re
@@ -19,38 +19,38 @@ from windtunnel.gangs.placement.asks import (
 )
 
 PODS: Final = "pods"
-"""Every pod needs one of these, so that a node has a bound whatever pods ask for."""
+"""Every pod needs one of these, so that a node has a limit whatever pods request."""
 MOST_PODS_PER_NODE: Final = 110.0  # the kubelet's default
 PARTS: Final = 1000
 """Amounts are counted in thousandths, as Kubernetes counts cores."""
 MOST_SCORES: Final = 8
-"""Nodes are told apart by so many scores of what a pod prefers; the rest are alike."""
+"""The most preference scores by which nodes are distinguished; all lower ones count as equal."""
 CHILDREN: Final = -1
 NODES: Final = 1000
-"""In the place of a level: whatever is directly below; the nodes at the very bottom."""
+"""Used in place of a level: CHILDREN for whatever is directly below, NODES for the leaves."""
 
 APART: Final = 1 << 32
 NEXT: Final = 1 << 12
-"""How far apart the numbers of places are: when a tree is built or grows at its end; between two
-places, as long as there is room."""
+"""Gaps between the numbers of places: APART when a tree is built or grows at its end, NEXT between
+two places, as long as there is room."""
 
 _DIGITS: Final = re.compile(r"(\d+)")
 
 
 def amount(resource: str, parts: int) -> str:
-    """`2 nvidia.com/gpu`, `80 MiB memory`."""
+    """Formats an amount: `2 nvidia.com/gpu`, `80 MiB memory`."""
     if resource == "memory" or resource.endswith("storage"):
         return f"{format_size(parts / PARTS)} {resource}"
     return f"{parts / PARTS:g} {resource}"
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Sorts node-2 before node-10."""
+    """Sort key that puts node-2 before node-10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(name)]
 
 
 class NodeRoom:
-    """A machine: labels and taints, what it has, what of it is free, and whether pods may come."""
+    """A machine: labels, taints, capacity, free resources, and whether it takes pods."""
 
     def __init__(
         self, number: int, name: str, labels: dict[str, str], taints: tuple[Taint, ...]
@@ -66,11 +66,11 @@ class NodeRoom:
 
 
 Order = tuple[list[tuple[int, str]], str, int]
-"""Orders the places within one: by name, then by level."""
+"""Sort key of places within a place: by name, then by level."""
 
 
 class Place:
-    """A domain of a topology, its root, or (at the bottom) a node."""
+    """A domain of a topology, its root, or (as a leaf) a node."""
 
     def __init__(
         self, name: str, level: int, parent: "Place | None", node: NodeRoom | None
@@ -90,7 +90,7 @@ class Place:
 
 
 class Ring:
-    """Places of one level within one place, in order of how many pods of a shape they hold."""
+    """Places of one level within a place, sorted by how many pods of a shape they hold."""
 
     def __init__(self) -> None:
         self.counts: Final[list[int]] = []  # ascending, each once, none of them 0
@@ -113,7 +113,7 @@ class Ring:
                 insort(there, place)
 
     def tightest(self, count: int) -> int:
-        """The place that holds the fewest, but at least `count`; the first of equals; or -1."""
+        """The place that holds the fewest, but at least `count`; the first on a tie; or -1."""
         at = bisect_left(self.counts, count)
         return self.members[self.counts[at]][0] if at < len(self.counts) else -1
 
@@ -121,7 +121,7 @@ class Ring:
         return self.members[self.counts[-1]][0] if self.counts else -1
 
     def after(self, count: int, place: int) -> int:
-        """The next place after one, going up from (count, place); -1 at the end."""
+        """Returns the next place in ascending order after (count, place); -1 at the end."""
         at = bisect_left(self.counts, count)
         if at < len(self.counts) and self.counts[at] == count:
             members = self.members[count]
@@ -133,7 +133,7 @@ class Ring:
 
 
 class Room:
-    """How many pods of one shape fit where in one topology."""
+    """How many pods of one shape fit in each place of a topology."""
 
     def __init__(self, tree: "Tree", shape: PodShape) -> None:
         self.shape: Final = shape
@@ -151,7 +151,7 @@ class Room:
                 place = place.parent
 
     def ring(self, place: Place, level: int) -> Ring:
-        """The places of a level within one, made when it is first asked for."""
+        """Returns the places of a level within a place, built on first use."""
         key = place.number * 2048 + level + 1
         ring = self._rings.get(key)
         if ring is None:
@@ -163,7 +163,7 @@ class Room:
         return ring
 
     def add(self, place: Place) -> None:
-        """A place is new in the tree, and has no nodes yet."""
+        """Adds a new place of the tree, which has no nodes yet."""
         self.slots[place.number] = 0
 
     def _slots_on(self, node: NodeRoom) -> int:
@@ -172,7 +172,7 @@ class Room:
         return free_slots(node, self.shape) if self._admits[node.number] else 0
 
     def refresh(self, leaf: Place) -> None:
-        """Counts again after the node of `leaf` changed."""
+        """Updates the counts after the node of `leaf` changed."""
         node = leaf.node
         assert node is not None
         change = self._slots_on(node) - self.slots[leaf.number]
@@ -198,7 +198,7 @@ class Room:
 
 
 def free_slots(node: NodeRoom, shape: PodShape) -> int:
-    """How many pods of a shape fit on a node now that they may go to."""
+    """Returns how many more pods of a shape fit on a node that admits them."""
     if not node.usable or _is_kept_away(node, shape.rules):
         return 0
     free = node.free
@@ -213,8 +213,8 @@ def free_slots(node: NodeRoom, shape: PodShape) -> int:
 
 
 def _is_kept_away(node: NodeRoom, rules: PodRules) -> bool:
-    """Whether such pods keep away from pods in a domain of a node, or those from them; or whether
-    pods that they have to be near are not there."""
+    """Whether anti-affinity, of such pods or of pods in a domain of the node, keeps them away; or
+    whether pods that they must be near are not there."""
     for term in rules.avoids:
         if term.matching.get(node.labels.get(term.key, "")):
             return True
@@ -228,8 +228,8 @@ def _is_kept_away(node: NodeRoom, rules: PodRules) -> bool:
 class Tree:
     """The domains of one topology: levels of labels, the broadest first, over all nodes.
 
-    A node belongs to a domain when it has the labels of that level and of every broader one; the
-    same rack name in two zones is two racks.
+    A node belongs to a domain if it has the labels of that level and of every broader one; the same
+    rack name in two zones means two racks.
     """
 
     def __init__(self, keys: list[str], nodes: list[NodeRoom], resources: int) -> None:
@@ -251,7 +251,7 @@ class Tree:
             self._count(leaf)
 
     def _new_places(self, node: NodeRoom) -> list[Place]:
-        """The domains that a node is the first in, the broadest first, and its leaf."""
+        """Returns the domains that a node is the first in, the broadest first, and its leaf."""
         new: list[Place] = []
         parent, path = self.root, ""
         for level, key in enumerate(self.keys):
@@ -279,7 +279,7 @@ class Tree:
         return place.last
 
     def _count(self, leaf: Place) -> None:
-        """Adds what is free on a node to the totals of the places it is in."""
+        """Adds a node's free resources to the totals of its places."""
         node = leaf.node
         assert node is not None
         if node.usable:
@@ -287,9 +287,9 @@ class Tree:
                 self.add_to_totals(leaf, resource, parts)
 
     def add(self, node: NodeRoom, resources: int) -> bool:
-        """Adds a node where a tree that is built anew has it; False: no number is left for it.
+        """Adds a node where a newly built tree would have it; False if no number is left for it.
 
-        The tree is of no use after that.
+        After False, the tree must be discarded.
         """
         for place in self._new_places(node):
             if not self._insert(place):
@@ -303,7 +303,7 @@ class Tree:
         return True
 
     def _insert(self, place: Place) -> bool:
-        """Puts a place among the children of its parent, with a number between its neighbours."""
+        """Inserts a place among its parent's children, with a number between its neighbours'."""
         parent = place.parent
         assert parent is not None
         children = parent.children
@@ -330,7 +330,7 @@ class Tree:
         return self.keys.index(key) if key in self.keys else -1
 
     def within(self, place: Place, level: int) -> list[Place]:
-        """The places of a level inside one."""
+        """Returns the places of a level inside a place."""
         if level == CHILDREN:
             return place.children
         found: list[Place] = []
@@ -342,7 +342,7 @@ class Tree:
         return found
 
     def domain_of(self, node: NodeRoom, level: int) -> Place | None:
-        """The domain of a level that a node is in; None where it lacks the label."""
+        """Returns the domain of a level that a node is in; None if it lacks the label."""
         place: Place | None = self.leaves[node.number]
         while place is not None and place.level != level:
             place = place.parent
@@ -368,7 +368,7 @@ def _fits_empty(node: NodeRoom, shape: PodShape) -> bool:
 
 
 def _following(place: Place) -> int:
-    """The number of the first place after those within one; -1 where there is none."""
+    """Returns the number of the first place after those within a place; -1 if there is none."""
     inside, parent = place, place.parent
     while parent is not None:
         if parent.children[-1] is not inside:
@@ -398,20 +398,20 @@ class Space:
         self._terms = 0
         self._has_soft_taints = False
         self._wishes: Final[dict[int, tuple[int, list[PodShape]]]] = {}
-        """By shape: how many nodes there were, and what `wishes` said then."""
+        """By shape, the number of nodes and the result of `wishes` at that time."""
         self.usable = 0
-        """How many nodes take pods."""
+        """The number of nodes that take pods."""
         self.called: Final[dict[str, str]] = {}
-        """What people call the level of a label."""
+        """The user's names of levels, by label."""
         self.freed = 0
-        """Rises whenever there may be more room than before."""
+        """Increases whenever there may be more room than before."""
 
     # What there is.
 
     def add_topology(self, name: str, keys: list[str], domains: list[str] | None = None) -> None:
-        """Levels of labels, the broadest first. The first topology is the default.
+        """Adds a topology: levels of labels, the broadest first. The first topology is the default.
 
-        `domains` are what people call the levels, where that is not the label.
+        `domains` are the users' names of the levels, if they differ from the labels.
         """
         for key, domain in zip(keys, domains or keys, strict=True):
             self.called[key] = domain
@@ -477,7 +477,7 @@ class Space:
             node.capacity.append(0)
 
     def term(self, key: str, *, near: bool = False) -> PodTerm:
-        """Pods that others keep away from (or are near) by a node label; none is there yet."""
+        """Creates a term for pods to avoid (or be near) by a node label; it has no pods yet."""
         self._terms += 1
         if key not in self._by_label:
             named = self._by_label[key] = {}
@@ -486,7 +486,7 @@ class Space:
         return PodTerm(self._terms, key, near)
 
     def shape(self, needs: dict[str, float], rules: PodRules | None = None) -> PodShape:
-        """The one object for these needs; a need of nothing is no need."""
+        """Returns the shared shape of these needs; a need of 0 is ignored."""
         rules = rules or PodRules()
         wanted = {PODS: PARTS}
         for name, needed in needs.items():
@@ -504,9 +504,10 @@ class Space:
         return shape
 
     def wishes(self, shape: PodShape) -> list[PodShape]:
-        """The shape on the nodes that its pods like best, then on more and more of them.
+        """Returns variants of the shape: on its most preferred nodes, then on more and more of
+        them.
 
-        Which pods they would rather be near, or far from, counts for more than which nodes.
+        Preferences for or against other pods count more than those for nodes.
         """
         rules = shape.rules
         if not (rules.preferences or rules.shuns or rules.likes or self._has_soft_taints):
@@ -531,7 +532,7 @@ class Space:
         return made
 
     def _variant(self, shape: PodShape, rules: PodRules) -> PodShape:
-        """The shape with other rules, to count by; pods are never kept under it."""
+        """Returns the shape with other rules, for counting only; no pod is stored under it."""
         key = f"{shape.number}?{rules.key()}"
         found = self._by_needs.get(key)
         if found is None:
@@ -541,12 +542,13 @@ class Space:
         return found
 
     def anywhere(self, shape: PodShape) -> PodShape:
-        """The shape of pods that need not be near others: those may come in the same placement."""
+        """Returns the shape without required affinity, as the pods to be near may be in the same
+        placement."""
         rules = shape.rules
         return self._variant(shape, replace(rules, joins=())) if rules.joins else shape
 
     def fits_empty(self, shape: PodShape) -> bool:
-        """Whether a pod of a shape would fit on any node, were it empty and open."""
+        """Whether a pod of a shape would fit on some node, if that were empty and usable."""
         fits = self._fits.get(shape.number)
         if fits is None:
             fits = any(_fits_empty(node, shape) for node in self.nodes)
@@ -554,7 +556,7 @@ class Space:
         return fits
 
     def admitted(self, shape: PodShape) -> int:
-        """The nodes on which the selector, the affinity and the tolerations of a pod let it be."""
+        """Returns how many nodes a pod's selector, affinity and tolerations admit."""
         count = self._admitted.get(shape.number)
         if count is None:
             rules = shape.rules
@@ -565,7 +567,7 @@ class Space:
     # Where things are.
 
     def tree(self, topology: str, keys: list[str]) -> Tree:
-        """The topology of that name; keys that it does not have are further, narrower levels."""
+        """Returns the topology of that name; unknown keys become further, narrower levels."""
         name, levels = topology, self._levels.get(topology)
         if levels is None:
             name, levels = "", self._levels[""]
@@ -593,12 +595,12 @@ class Space:
     # What changes.
 
     def give(self, node: NodeRoom, shape: PodShape) -> None:
-        """A pod of a shape no longer holds its part of a node."""
+        """Frees the part of a node that a pod of a shape occupied."""
         self.shift(node, shape, 1)
         self.freed += 1
 
     def shift(self, node: NodeRoom, shape: PodShape, count: int) -> None:
-        """Room for so many pods more (or, below 0, fewer): also what is only tried and undone."""
+        """Adds room for `count` pods, or takes it if negative; also for moves that are undone."""
         for resource, parts in shape.needs:
             node.free[resource] += parts * count
         if shape.rules.avoids or shape.rules.matches:
@@ -611,7 +613,7 @@ class Space:
             tree.refresh(node)
 
     def count_terms(self, node: NodeRoom, rules: PodRules, pods: int) -> None:
-        """So many more pods are on a node (or fewer): who keeps away from whom, or is near."""
+        """Counts `pods` more pods on a node, or fewer if negative, for (anti-)affinity terms."""
         counted = [(term, term.matching) for term in rules.matches]
         counted += [(term, term.holding) for term in rules.avoids]
         for term, counts in counted:
@@ -632,7 +634,7 @@ class Space:
                     tree.refresh(other)
 
     def set_usable(self, node: NodeRoom, *, usable: bool) -> None:
-        """Whether pods may come to a node: not when it is cordoned or has failed."""
+        """Sets whether a node takes pods; it does not while cordoned or failed."""
         if node.usable == usable:
             return
         node.usable = usable
@@ -646,7 +648,8 @@ class Space:
             self.freed += 1
 
     def releasing(self, node: NodeRoom, shape: PodShape, count: int = 1) -> None:
-        """So many pods of a shape are about to end there (or, below 0, have ended or stay)."""
+        """Records `count` terminating pods of a shape; negative if they ended or are no longer
+        counted."""
         left = node.releasing.get(shape.number, 0) + count
         assert left >= 0
         if left:
@@ -659,5 +662,5 @@ class Space:
         self.freed += 1
 
     def releasing_nodes(self) -> list[NodeRoom]:
-        """The usable nodes on which pods are about to end."""
+        """Returns the usable nodes with terminating pods."""
         return [node for _, node in sorted(self._ending.items()) if node.usable]

@@ -1,4 +1,4 @@
-"""A gang as the search sees it: units that are packed, and loads of pods that are alike."""
+"""A gang as the search sees it: units that are packed, and loads of similar pods."""
 
 from dataclasses import dataclass, field
 
@@ -14,29 +14,29 @@ class UnitLoad:
     shape: PodShape
     pods: list[PodAsk]
     counted: PodShape
-    """What room is counted by: the shape, or it on the nodes that its pods would rather go to."""
+    """The shape by which room is counted: the pods' own, or its variant on preferred nodes only."""
     wishes: list[PodShape]
 
 
 @dataclass(eq=False)
 class Unit:
-    """A gang, a part or a group that is packed: what it must hold, and in what it lies."""
+    """A gang, a part or a group that is packed: its loads, and the unit that contains it."""
 
     name: str
     pack: PackConstraint | None
     parent: "Unit | None"
     is_group: bool = False
     loads: list[UnitLoad] = field(default_factory=list)
-    """Its own and those of the units within."""
+    """Its own loads and those of the units within."""
     bound: list[list[str]] = field(default_factory=list)
-    """The nodes of its pods that have one, by group."""
+    """The nodes of its bound pods, by group."""
     domain: Place | None = None
 
     def pods(self) -> int:
         return sum([len(load.pods) for load in self.loads])
 
     def is_required(self) -> bool:
-        """Whether its pods, or those of what it lies in, can only be in one domain of a level."""
+        """Whether its pods, or those of an enclosing unit, must be in one domain of a level."""
         own = self.pack is not None and self.pack.required is not None
         return own or (self.parent is not None and self.parent.is_required())
 
@@ -52,7 +52,7 @@ class Taken:
 
 @dataclass(eq=False)
 class FoundPlace:
-    """A placement: which pods go where. The space already holds them."""
+    """A placement: which pods go where. The space already counts them."""
 
     taken: list[Taken]
 
@@ -65,7 +65,7 @@ class FoundPlace:
             space.shift(taken.node, taken.shape, -len(taken.pods))
 
     def keep(self, names: set[str], space: Space) -> None:
-        """Gives the room of all other pods back."""
+        """Frees the room of all other pods."""
         for taken in self.taken:
             kept = [pod for pod in taken.pods if pod.name in names]
             if len(kept) < len(taken.pods):
@@ -97,7 +97,7 @@ def could_hold(space: Space, tree: Tree, place: Place, loads: list[UnitLoad]) ->
 
 
 def keys_of(gang: GangAsk) -> list[str]:
-    """Every label that a gang's constraints name."""
+    """Returns all labels that a gang's constraints name."""
     packs = [gang.pack, *[part.pack for part in gang.parts], *[g.pack for g in gang.groups]]
     keys = [key for pack in packs if pack is not None for key in (pack.required, pack.preferred)]
     spreads = [gang.spread, *[group.spread for group in gang.groups]]
@@ -106,7 +106,7 @@ def keys_of(gang: GangAsk) -> list[str]:
 
 
 def units_of(gang: GangAsk, wanted: dict[str, list[PodAsk]], space: Space) -> list[Unit]:
-    """The units of a gang, each after the one it lies in, the most demanding first."""
+    """Returns the units of a gang, each after its parent, the most demanding first."""
     whole = Unit(gang.name, gang.pack, None)
     parts = [Unit(part.name, part.pack, whole) for part in gang.parts]
     part_of = {name: number for number, part in enumerate(gang.parts) for name in part.groups}
@@ -133,7 +133,7 @@ def units_of(gang: GangAsk, wanted: dict[str, list[PodAsk]], space: Space) -> li
 
 
 def _turns(loads: list[UnitLoad]) -> dict[str, int]:
-    """By group with pods that have to be near pods of others: how late it comes, after those."""
+    """Ranks groups with pods that must be near pods of other groups: they come after those."""
     turns: dict[str, int] = {}
     late = [load for load in loads if load.shape.rules.joins]
     for _ in late:

@@ -1,4 +1,4 @@
-"""Says why a gang waits, in one plain sentence with the numbers that tipped it."""
+"""Explains in one sentence why a gang waits, with the decisive numbers."""
 
 from enum import Enum
 
@@ -9,7 +9,7 @@ from windtunnel.gangs.placement.space import NodeRoom, Place, Space, Tree, amoun
 from windtunnel.gangs.placement.units import Unit, UnitLoad, could_hold
 
 MOST_TAINTS = 3
-"""So many taints are named."""
+"""The most taints named."""
 
 
 class Waiting(Enum):
@@ -33,7 +33,7 @@ class Waiting(Enum):
 
 
 def why_not(space: Space, search: Search) -> tuple[Waiting, str]:
-    """Why a search found nothing: the broadest cause that there is."""
+    """Returns why a search found nothing: the broadest cause."""
     whole = search.units[0]
     for unit in search.units:
         for load in unit.loads if unit.is_group else []:
@@ -63,7 +63,7 @@ def why_not(space: Space, search: Search) -> tuple[Waiting, str]:
 
 
 def _kept_apart(space: Space, search: Search) -> str:
-    """Gangs or pods of which too few may be in one domain; empty: none keeps apart from others."""
+    """Explains a spread limit or anti-affinity that leaves too few domains; empty if none."""
     spread = search.attempt.gang.spread
     if spread is not None and spread.required and search.deepest == 0:
         gangs = f"{_count(spread.most, 'gang')} of {search.attempt.gang.family}"
@@ -81,7 +81,7 @@ def _kept_apart(space: Space, search: Search) -> str:
 
 
 def _kept_near(space: Space, search: Search) -> str:
-    """Pods that have to be near others, which are nowhere or have no room; empty: none have to."""
+    """Explains an affinity to pods that are not placed or have no room near them; empty if none."""
     loads = search.units[0].loads
     for load in loads:
         rules, name, count = load.shape.rules, load.group.name, len(load.pods)
@@ -105,7 +105,7 @@ def _kept_near(space: Space, search: Search) -> str:
 
 
 def why_extras(pods: list[PodAsk], reason: str) -> str:
-    """Of pods of one group above its minimum; "": they wait for the nodes that they had."""
+    """Explains why pods above a minimum wait: for `reason` or, if empty, their previous nodes."""
     names = ", ".join([pod.name for pod in pods[:3]]) + (", ..." if len(pods) > 3 else "")
     waits = "waits" if len(pods) == 1 else "wait"
     reason = reason or "the nodes that they had are about to be free"
@@ -113,7 +113,7 @@ def why_extras(pods: list[PodAsk], reason: str) -> str:
 
 
 def _apart(space: Space, search: Search, load: UnitLoad) -> str:
-    """Pods that keep away from each other in domains of which too few have room."""
+    """Explains that pods avoid each other and too few domains have room."""
     rules, slots = load.shape.rules, space.room(search.attempt.tree, load.shape).slots
     key = next(term.key for term in rules.avoids if term in rules.matches and term.key != HOSTNAME)
     leaves = [leaf for leaf in search.attempt.tree.leaves if slots[leaf.number]]
@@ -125,7 +125,7 @@ def _apart(space: Space, search: Search, load: UnitLoad) -> str:
 
 
 def _alone(space: Space, load: UnitLoad) -> tuple[Waiting, str] | None:
-    """A pod that would fit nowhere, even on machines that are empty."""
+    """Explains why a pod would not fit even on empty machines; None if it would."""
     shape, rules = load.shape, load.shape.rules
     if space.fits_empty(shape):
         return None
@@ -160,7 +160,7 @@ def _no_room(space: Space, search: Search, unit: Unit) -> str:
 
 
 def _usable(space: Space, unit: Unit) -> str:
-    """The nodes that count: fewer than there are where a selector or taints leave few to a pod."""
+    """Describes the nodes that count: fewer than all where a selector or taints exclude some."""
     count = len(space.nodes)
     fewest = min(unit.loads, key=lambda load: space.admitted(load.shape))
     admitted = space.admitted(fewest.shape)
@@ -175,7 +175,7 @@ def _usable(space: Space, unit: Unit) -> str:
 
 
 def _need_and_fit(space: Space, search: Search, unit: Unit, place: Place) -> tuple[str, str]:
-    """What a unit needs, and how much of it a place has: by the shape that fits worst."""
+    """Describes what a unit needs and what fits in a place, for the shape that fits worst."""
     worst, missing = unit.loads[0], 0
     counts: dict[int, int] = {}
     for load in unit.loads:
@@ -203,7 +203,7 @@ def _need_and_fit(space: Space, search: Search, unit: Unit, place: Place) -> tup
 
 
 def _packed(space: Space, search: Search, unit: Unit) -> tuple[Waiting, str] | None:
-    """A unit for which no domain of its required level has the room."""
+    """Explains that no domain of a unit's required level has room; None if one has."""
     if unit.pack is None or unit.pack.required is None or not unit.loads:
         return None
     key = _level(space, unit.pack.required)
@@ -245,7 +245,7 @@ def _pinned(space: Space, search: Search, unit: Unit, level: int) -> Place | Non
 
 
 def _elsewhere(space: Space, tree: Tree, unit: Unit, place: Place) -> str:
-    """How many pods of a unit that has one shape would fit outside a place."""
+    """Says how many pods of a unit with a single shape would fit outside a place."""
     if len({load.shape.number for load in unit.loads}) > 1:
         return ""
     slots = space.room(tree, unit.loads[0].shape).slots
