@@ -128,7 +128,7 @@ _PLACES = {
     "tasks.row_groups": "RowGroupAdmission RowGroupReason RowGroupView",
     "tasks.sharing": "BoundedBorrow SharePolicy StrictFair",
 }
-"""Where these are. A module is imported when it is first asked for: simulations need few."""
+"""The module of each name. Modules are imported on first use: simulations need few."""
 
 if not TYPE_CHECKING:
 

@@ -1,4 +1,4 @@
-"""Every limit of admission with where it came from, what is in use, and what was at most."""
+"""Every limit of admission with its source, its current use, and its peak."""
 
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.budgets import Budget
@@ -10,7 +10,7 @@ from windtunnel.core.telemetry import Plain
 CONFIGURED = "configured"
 MODEL_METADATA = "model_metadata"
 DEFAULT = "default"
-"""Where a value came from; a budget may also have come from `headers`."""
+"""Sources of a value; a budget may also come from `headers`."""
 
 Facts = dict[str, Plain]
 
@@ -18,7 +18,7 @@ Facts = dict[str, Plain]
 def capacity_snapshot(
     tasks: TaskAdmission, requests: RequestAdmission, row_groups: RowGroupAdmission, now: float
 ) -> Facts:
-    """All limits and their use right now, as plain data; groups that have nothing are left out."""
+    """Returns all limits and their current use as plain data; groups without use are omitted."""
     return {
         "captured_s": now,
         "tasks": _tasks(tasks),

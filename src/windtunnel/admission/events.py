@@ -1,8 +1,8 @@
 """Events of admission: one vocabulary for tasks and requests, correlated, as plain data.
 
 Every event carries what is known of run, group, task, attempt and lease, so that one reader can
-follow a row from the queue to the provider and back. Which kinds anyone wants is asked once, when
-the controller is built; nothing is built for other kinds.
+follow a row from the queue to the provider and back. Sinks are asked once, when the controller is
+built, which kinds they want; events of other kinds are never built.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from windtunnel.core.telemetry import Event, Plain, Telemetry
 
 
 class EventKind(StrEnum):
-    """What can happen in admission."""
+    """The kinds of admission events."""
 
     TASK_ENQUEUED = "task_enqueued"
     TASK_DISCARDED = "task_discarded"
@@ -56,7 +56,7 @@ class EventKind(StrEnum):
 
 
 class Correlation(NamedTuple):
-    """Which group, task and attempt something belongs to; empty means unknown."""
+    """The group, task and attempt that an event belongs to; empty means unknown."""
 
     group: str = ""
     task: str = ""
@@ -64,7 +64,7 @@ class Correlation(NamedTuple):
 
 
 class EventReporter:
-    """Builds events for sinks that want them, with the correlation filled in."""
+    """Builds events for the sinks that want them, with the correlation filled in."""
 
     def __init__(self, telemetry: Telemetry | None = None, run: str = "") -> None:
         self._telemetry: Final = telemetry
@@ -88,7 +88,7 @@ class EventReporter:
         lease: int = 0,
         numbers: Mapping[str, Plain] | None = None,
     ) -> None:
-        """Emits one event; ask `wants` before gathering its numbers."""
+        """Emits one event; check `wants` before gathering its numbers."""
         telemetry = self._telemetry
         if telemetry is None or kind not in self._wanted:
             return

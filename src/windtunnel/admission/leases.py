@@ -1,8 +1,7 @@
-"""Leases, and what to answer to one that comes back twice, late, or from another controller.
+"""Leases, and the result of releasing one twice, late, or at another controller.
 
-Lease ids count up from 1 within a controller's generation, so whether an id was ever handed out is
-known for ever without remembering it: a second release is
-never taken for an unknown one.
+Lease ids count up from 1 within a controller's generation, so it is always known, without storing
+them, whether an id was ever issued: a second release is never taken for an unknown one.
 """
 
 from typing import Final
@@ -14,7 +13,7 @@ _RELEASED: Final = ReleaseResult.RELEASED
 
 
 class Lease:
-    """The right to have one unit of work in flight; returned exactly once."""
+    """The right to have one unit of work in flight; released exactly once."""
 
     def __init__(
         self,
@@ -32,7 +31,7 @@ class Lease:
 
 
 class TaskLease(Lease):
-    """A running task's lease, with what it took and what of that was borrowed."""
+    """The lease of a running task, with the amounts it took and what it borrowed of them."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class TaskLease(Lease):
         self.borrowed: Final = borrowed
 
     def amounts(self) -> dict[str, int]:
-        """What it holds, as plain data."""
+        """Returns the amounts it holds, as plain data."""
         return self.lane.request()
 
 
@@ -68,7 +67,7 @@ class LeaseLedger:
         return self.issued
 
     def release(self, lease: Lease) -> ReleaseResult:
-        """Takes a lease back, or says why that is not possible and changes nothing."""
+        """Takes a lease back, or returns why that is not possible and changes nothing."""
         held = self.active.get(lease.id)
         if held is not None and (
             held is lease or (lease.generation == self.generation and lease.work_id == held.work_id)

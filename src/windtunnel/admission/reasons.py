@@ -1,4 +1,4 @@
-"""The closed sets of words that admission answers with."""
+"""The closed sets of words in admission's answers."""
 
 from enum import StrEnum
 
@@ -29,7 +29,7 @@ class RequestDenial(StrEnum):
 
 
 class ReleaseResult(StrEnum):
-    """What became of a release; only `released` changed anything."""
+    """The result of a release; only `released` changes anything."""
 
     RELEASED = "released"
     DUPLICATE = "duplicate"
@@ -52,7 +52,7 @@ class Outcome(StrEnum):
 
 
 class Domain(StrEnum):
-    """What is asked of a model."""
+    """The kind of call to a model."""
 
     CHAT = "chat"
     COMPLETION = "completion"

@@ -1,4 +1,4 @@
-"""What a scheduler keeps of its work: cells, rows, and groups of rows."""
+"""The state of a dataset scheduler's work: cells, rows, and groups of rows."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,29 +10,29 @@ from windtunnel.core.loop import Entry
 
 
 class FailureAction(StrEnum):
-    """What becomes of a cell whose call failed."""
+    """What happens to a cell whose call failed."""
 
     RETRY = "retry"
     SALVAGE = "salvage"
     GAVE_UP = "gave_up"
     IGNORED = "row_closed"
-    """Its row was closed meanwhile, by another cell."""
+    """Another cell closed its row in the meantime."""
 
 
 class RowSeed(NamedTuple):
-    """A row that is to be worked on: of which kind it is, and which columns it has already."""
+    """A row to work on: its kind, and the columns it already has."""
 
     row: int
-    """What it is called in events: a number that a person can look up."""
+    """Its identifier in events: a number that users can look up."""
     payload: object = None
     kind: int = 0
-    """Which of a column's queues its cells take: a tenant, or a tenant's model."""
+    """Selects the queue of each column for its cells: a tenant, or a tenant's model."""
     finished: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class RowGroup:
-    """Rows that are admitted together; it ends when each of them is complete or closed."""
+    """Rows that are admitted together; the group ends when each of them is complete or closed."""
 
     id: int
     size: int
@@ -41,7 +41,7 @@ class RowGroup:
     queued: int = 0
     in_flight: int = 0
     resting: int = 0
-    """Cells that wait out a delay before they are tried again."""
+    """Cells that wait out a delay before their next try."""
     parked: list["DatasetCell"] = field(default_factory=list)
     """Cells that failed too often, until the rest of the group is done."""
 
@@ -55,7 +55,7 @@ class RowGroup:
 
 @dataclass(slots=True, eq=False)
 class DatasetRow:
-    """A row in work: which columns still miss others, and its cells that are ready or going."""
+    """A row in progress: missing inputs per column, and its ready or running cells."""
 
     seed: RowSeed
     group: RowGroup
@@ -67,25 +67,25 @@ class DatasetRow:
 
 @dataclass(slots=True, eq=False)
 class DatasetCell:
-    """One column of one row: a task, tried until it is there or given up."""
+    """One column of one row: a task that is tried until it succeeds or is given up."""
 
     row: DatasetRow
     column: int
     id: str
     tries: int = 0
-    """Calls made so far, whatever came of them."""
+    """Calls made so far, whatever their outcome."""
     attempts: int = 0
     """Failures in this round that count against the retries."""
     round: int = 0
     refusals: int = 0
-    """Rate limits in a row."""
+    """Consecutive rate limits."""
     has_failed: bool = False
     failing_s: float = 0.0
-    """Since its first failure: calls, and waits of its own; not what it waited for others."""
+    """Time since its first failure in calls and its own waits, not queued behind others."""
     landed_s: float = 0.0
     own_wait_s: float = 0.0
-    """How long it had to wait after its last call, apart from queueing: a rest, Retry-After."""
+    """Wait required after its last call, apart from queueing: a retry delay, Retry-After."""
     began_s: float = NEVER
-    """When the call that is out was sent; infinity when none is."""
+    """When its current call was sent; infinity if there is none."""
     lease: TaskLease | None = None
     rest: Entry | None = None

@@ -1,4 +1,4 @@
-"""Which columns a column needs: a small graph without circles."""
+"""Dependencies between columns: a small acyclic graph."""
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -11,7 +11,7 @@ class ColumnGraph:
     """Columns by number, in the order in which they were named, with their dependencies."""
 
     def __init__(self, needs: Mapping[str, Iterable[str]]) -> None:
-        """`needs` maps each column to the columns that must be there before it."""
+        """Builds the graph; `needs` maps each column to the columns that must be done before it."""
         if not needs:
             raise InputError("there are no columns", allowed="one or more")
         self.names: Final = tuple(needs)
@@ -39,7 +39,7 @@ class ColumnGraph:
         return len(self.names)
 
     def below(self, column: int) -> set[int]:
-        """Every column that needs this one, directly or not."""
+        """Returns every column that depends on this one, directly or not."""
         found: set[int] = set()
         waiting = list(self.children[column])
         while waiting:
@@ -68,7 +68,7 @@ class ColumnGraph:
             )
 
     def _circle(self, start: int, missing: list[int]) -> list[str]:
-        """The names along one circle, from a column back to itself."""
+        """Returns the names along one cycle, from a column back to itself."""
         path = [start]
         while True:
             above = next(n for n in self.parents[path[-1]] if missing[n] > 0)

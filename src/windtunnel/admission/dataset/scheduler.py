@@ -1,15 +1,15 @@
-"""Which cell of which row is worked on next, and what becomes of one that failed.
+"""Decides which cell of which row to work on next, and what happens to one that failed.
 
 Rows come in groups, and groups are admitted as the models have room. A cell is ready when the
-columns it needs are there; it then waits in task admission's fair queue until it gets a lease. A
-call that fails is tried again after a rest that grows and is never in step; one that failed too
-often is parked until the rest of its group is done, and salvaged then. A refused call (a rate
-limit) waits for as long as it was told to; else it is next, and rests when it is refused again.
+columns it needs are done; it is then queued in task admission's fair queue until it gets a lease. A
+failed call is retried after a growing, jittered delay; a cell that failed too often is parked until
+the rest of its group is done, and then salvaged. A rate-limited call waits for as long as the
+server said; otherwise it is next in its queue, and delayed only if it is refused again.
 
-Everything ends: a cell that has been failing for `retry_time_s` is given up. What counts is its
-calls and the waits that it was told to make, from its first failure on, and not what it stood in
-line behind others. When nothing at all has succeeded for so long, by the clock, `is_stalled` says
-so, unless a call is out that was sent before: it may still bring an answer.
+Everything ends: a cell that has been failing for `retry_time_s` is given up. This counts its calls
+and the waits imposed on it since its first failure, not the time it was queued behind others. If
+nothing at all has succeeded for that long, by the clock, `is_stalled` becomes true, unless a call
+sent before that is still out: it may yet bring an answer.
 """
 
 from collections import Counter
@@ -38,13 +38,13 @@ from windtunnel.core.random import Stream
 from windtunnel.core.telemetry import Plain
 
 STARVED_LOOKS: Final = 8
-"""How many of the groups that have rows next are looked at before each call."""
+"""The most kinds of upcoming rows that are checked before each call."""
 SALVAGE_ROUNDS: Final = 2
-"""How often the parked cells of a group are tried once more."""
+"""How many times the parked cells of a group are tried again."""
 
 
 class CellRetries(NamedTuple):
-    """How often and how long a call that failed is tried again."""
+    """How often and how long a failed call is retried."""
 
     retries: int = 4
     """Failures in one round after which a cell is parked."""
@@ -54,27 +54,27 @@ class CellRetries(NamedTuple):
 
 
 class CellQueue(NamedTuple):
-    """Where cells wait: the lane of what they ask for, and the group that they are fair to."""
+    """The queue of a kind of cell: the lane of its demand, and the group for fair sharing."""
 
     lane: DemandLane
-    """What it asks for first, its narrowest resource, stands for the model."""
+    """Its first, narrowest resource identifies the model."""
     spec: GroupShare
 
 
 class Dataset(NamedTuple):
-    """What there is to do: columns, where the cells of each wait, and rows in groups."""
+    """The work of a run: columns, the queue for each column's cells, and the row groups."""
 
     graph: ColumnGraph
     queues: Sequence[Sequence[CellQueue]]
-    """Of each column, by the kind of a row."""
+    """Queues by column, then by kind of row."""
     groups: Iterator[Sequence[RowSeed]]
-    """The rows of one group after another, asked for as they are admitted."""
+    """The rows of each group, fetched as groups are admitted."""
     cost: Callable[[DatasetCell], float] | None = None
-    """What a cell takes of a budget that groups share; 0 where its model has none."""
+    """A cell's cost in a budget that groups share; 0 if its model has none."""
 
 
 class DatasetScheduler:
-    """Rows, columns and row groups over task admission; without I/O, time is an argument."""
+    """Rows, columns and row groups over task admission; without I/O: time is an argument."""
 
     def __init__(
         self,
@@ -113,10 +113,10 @@ class DatasetScheduler:
             len({queue.spec.key for queue in work.queues[column]}) > 1
             for column in work.graph.roots
         )
-        """Whether rows belong to several groups that are to have their shares."""
+        """Whether rows belong to several groups that share capacity fairly."""
         self._failing_since_s = NEVER
         self._out: Final[dict[str, float]] = {}
-        """When each call that is out was sent, the earliest first."""
+        """When each current call was sent, earliest first."""
         self._next: Sequence[RowSeed] = ()
         self._next_keys: list[list[str]] = []
         self._take_next()
@@ -127,11 +127,11 @@ class DatasetScheduler:
         return not self._active and not self._next
 
     def is_stalled(self, now: float) -> bool:
-        """Whether calls have done nothing but fail for as long as they may."""
+        """Whether calls have only failed for as long as they may."""
         return now >= self._stalls_at_s()
 
     def next_cell(self, now: float) -> DatasetCell | None:
-        """A cell to call for, with its lease; None when nothing may start now."""
+        """Returns a cell to call for, with its lease; None if nothing may start now."""
         self._end_rests(now)
         while self._is_starved():
             self._open_group(now)
@@ -158,18 +158,18 @@ class DatasetScheduler:
         return None
 
     def next_wake_s(self) -> float:
-        """When to ask again although nothing happened; infinity when there is no need."""
+        """When to ask again even if nothing happens; infinity if not needed."""
         return min(self._rests.next_s, self._stalls_at_s())
 
     def began(self, cell: DatasetCell, now: float) -> None:
-        """The call for a cell is sent, after whatever it waited for since it got its lease."""
+        """Records that the call for a cell is sent, after any wait since it got its lease."""
         if cell.has_failed:
             cell.failing_s += min(now - cell.landed_s, cell.own_wait_s)
         cell.began_s = now
         self._out[cell.id] = now
 
     def finished(self, cell: DatasetCell, now: float) -> bool:
-        """A cell is there; True when its row is complete with it."""
+        """Records that a cell is done; returns whether that completes its row."""
         self._failing_since_s = NEVER
         row = cell.row
         self._land(cell, now)
@@ -189,46 +189,49 @@ class DatasetScheduler:
         return row.left == 0
 
     def refused(self, cell: DatasetCell, reason: str, now: float) -> bool:
-        """The row cannot be done, whatever is tried; False when it was closed already."""
+        """Closes a row that cannot be done, whatever is tried; returns False if it was closed
+        already."""
         self._failing_since_s = NEVER
         return self._give_up(cell, reason, now)
 
     def rate_limited(
         self, cell: DatasetCell, now: float, wait_s: float = 0.0, share: float = 0.0
     ) -> FailureAction:
-        """A call was refused for now, as a `share` of all are; others go on meanwhile.
+        """Records that a call was rate-limited, as a `share` of all calls are; others go on
+        meanwhile.
 
-        It waits for as long as it was told to, and longer where that was wrong several times.
+        The cell waits for as long as it was told to, and longer if that was wrong several times.
         """
         return self._failed(cell, "rate_limited", now, wait_s, share)
 
     def failed(self, cell: DatasetCell, reason: str, now: float) -> FailureAction:
-        """A call failed in a way that may pass."""
+        """Records a call that failed in a way that may be temporary."""
         return self._failed(cell, reason, now, NEVER)
 
     def put_back(self, cell: DatasetCell, now: float) -> None:
-        """A call was cancelled before it said anything: the cell is as it was."""
+        """Requeues the cell of a call that was cancelled before any answer, with no failure
+        counted."""
         self._land(cell, now)
         if not cell.row.is_closed:
             self._enqueue(cell, now)
         self._settle(cell.row.group, now)
 
     def stop(self) -> None:
-        """Nothing more is started; what is in flight still ends."""
+        """Starts nothing more; calls in flight still end."""
         self.is_stopping = True
 
     def job_started(self, rows: int, now: float) -> None:
-        """Reports that work begins on so many rows."""
+        """Reports that work on `rows` rows begins."""
         self._reporter.report(now, EventKind.JOB_STARTED, "job", numbers={"rows": rows})
         self.report_health(now, "started")
 
     def job_completed(self, outcome: str, now: float) -> None:
-        """Reports how it all ended, once."""
+        """Reports the final outcome, once."""
         self.report_health(now, "completed")
         self._reporter.report(now, EventKind.JOB_COMPLETED, "job", reason=outcome)
 
     def report_health(self, now: float, reason: str) -> None:
-        """Reports all limits and their use, and why groups that wait do not go on."""
+        """Reports all limits and their use, and why waiting groups are blocked."""
         if not self._reporter.wants(EventKind.HEALTH):
             return
         blocked = Counter(one.reason.value for one in self.tasks.explain_blocked().values())
@@ -249,7 +252,7 @@ class DatasetScheduler:
     # What follows keeps cells, rows and groups in step.
 
     def _stalls_at_s(self) -> float:
-        """When everything has failed for too long; while an earlier call is out, it is unknown."""
+        """When everything has failed for too long; infinity while an earlier call is still out."""
         stalls_at_s = self._failing_since_s + self._settings.retry_time_s
         if self._out and next(iter(self._out.values())) < stalls_at_s:
             return NEVER
@@ -258,7 +261,8 @@ class DatasetScheduler:
     def _failed(
         self, cell: DatasetCell, reason: str, now: float, wait_s: float, share: float = 0.0
     ) -> FailureAction:
-        """A call failed; a finite wait is that of a rate limit, which counts as no failure."""
+        """Handles a failed call; a finite wait marks a rate limit, which does not count as a
+        failure."""
         if self._failing_since_s == NEVER:
             self._failing_since_s = now
         if cell.row.is_closed:
@@ -328,7 +332,7 @@ class DatasetScheduler:
         return was_open
 
     def _land(self, cell: DatasetCell, now: float) -> None:
-        """A cell is no longer in flight."""
+        """Ends the flight of a cell and releases its lease."""
         lease = cell.lease
         assert lease is not None, "a cell that was started has a lease"
         cell.lease = None
@@ -351,7 +355,7 @@ class DatasetScheduler:
         cell.row.group.queued += 1
 
     def _close(self, row: DatasetRow, now: float, kind: EventKind, reason: str) -> None:
-        """A row is complete or given up; whatever of it still waits is taken back."""
+        """Closes a row that is complete or given up; its waiting cells are withdrawn."""
         row.is_closed = True
         group = row.group
         group.open_rows -= 1
@@ -371,7 +375,7 @@ class DatasetScheduler:
         self._reporter.report(now, kind, f"row {row.seed.row}", reason=reason, numbers=numbers)
 
     def _settle(self, group: RowGroup, now: float) -> None:
-        """Ends a group with no open row, or salvages what is parked when nothing else goes on."""
+        """Ends a group with no open row, or salvages its parked cells when nothing else is left."""
         if not group.is_quiet:
             return
         if group.open_rows == 0:
@@ -407,7 +411,7 @@ class DatasetScheduler:
             self._count_deferred(cell, -1)
 
     def _admit_group(self, now: float) -> bool:
-        """One look at the row groups: whether another one was started."""
+        """Runs one admission decision for row groups; returns whether another one was started."""
         model = self._hungriest()
         view = RowGroupView(
             active=len(self._active),
@@ -468,12 +472,12 @@ class DatasetScheduler:
                 self._ready(row, column, now)
 
     def _hungriest(self) -> SharedResource:
-        """Of the models that a new row needs first, the one with most room and least work."""
+        """Returns the model with most spare capacity, of those that a new row needs first."""
         models = [lane.resources[0] for lane in self._first]
         return max(models, key=lambda model: model.limit - model.leased - model.queued)
 
     def _is_deferred_blocking(self) -> bool:
-        """Whether what is tried again would fill the models, and new rows need the same ones."""
+        """Whether cells to be retried would fill the models, and new rows need the same ones."""
         if self.resting + self.parked < self.tasks.resource(LLM_WAIT).limit:
             return False
         return all(self._deferred.get(lane.name) for lane in self._first)

@@ -1,8 +1,8 @@
 """The queued tickets of one priority, and which of them is next: one class for each order.
 
 Every band keeps its tickets in order of arrival: the oldest expires first, the newest is shed
-first. Orders that depend on more than arrival keep heaps beside it, so that everything is
-O(log n).
+first. Orders that depend on more than arrival keep heaps in addition, so that everything is O(log
+n).
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from windtunnel.core.heap import NOWHERE, HeapNode, NodeHeap, before
 
 
 class PriorityBand:
-    """Tickets of one priority, first come first served, across bands as well."""
+    """Tickets of one priority, first come, first served, also across bands."""
 
     def __init__(self, priority: int) -> None:
         self.priority: Final = priority
@@ -24,12 +24,12 @@ class PriorityBand:
         self.awaiting_eviction: Ticket | None = None  # the oldest for which nothing was evicted yet
 
     def first(self) -> Ticket:
-        """The next ticket of a band that is not empty."""
+        """Returns the next ticket of a band that is not empty."""
         assert self.oldest is not None
         return self.oldest
 
     def overtakes(self, higher: "PriorityBand") -> bool:
-        """Whether the first here goes before the first of a band of higher priority."""
+        """Whether its first ticket goes before the first of a band of higher priority."""
         return self.first().sequence < higher.first().sequence
 
     def push(self, ticket: Ticket) -> None:
@@ -60,16 +60,16 @@ class PriorityBand:
         ticket.ahead = ticket.after = None
 
     def evicted_for(self) -> None:
-        """A request was evicted for that ticket."""
+        """Advances `awaiting_eviction`, as a request was evicted for that ticket."""
         awaiting_eviction = self.awaiting_eviction
         assert awaiting_eviction is not None
         self.awaiting_eviction = awaiting_eviction.after
 
     def served(self, ticket: Ticket) -> None:
-        """One of its tickets is about to be removed, to be sent."""
+        """Called when one of its tickets is about to be removed and sent."""
 
     def check(self) -> str | None:
-        """What is wrong with its books; None when all is well."""
+        """Returns what is inconsistent in its state, or None."""
         tickets = self.tickets()
         if len(tickets) != self.queued:
             return f"{len(tickets)} tickets listed, {self.queued} counted"
@@ -81,7 +81,7 @@ class PriorityBand:
         return None
 
     def tickets(self) -> list[Ticket]:
-        """All queued tickets, by arrival."""
+        """Returns all queued tickets, by arrival."""
         found: list[Ticket] = []
         ticket = self.oldest
         while ticket is not None:
@@ -91,7 +91,7 @@ class PriorityBand:
 
 
 class DeadlineBand(PriorityBand):
-    """The earliest target for the first token first, across bands as well; then the older."""
+    """Earliest TTFT deadline first, also across bands; then by arrival."""
 
     def __init__(self, priority: int) -> None:
         super().__init__(priority)
@@ -123,8 +123,8 @@ class DeadlineBand(PriorityBand):
 class TenantFlow(HeapNode):
     """One tenant's tickets within a band, the oldest first; in a heap while it has any.
 
-    Its tag is when its turn comes: a virtual time, or when it was served last. Of equal flows, the
-    one whose first ticket is older goes first.
+    Its tag is when its turn comes: a virtual time, or when it was last served. Of flows with equal
+    tags, the one with the older first ticket goes first.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class TenantFlow(HeapNode):
 
 
 class FlowBand(PriorityBand):
-    """What bands with a flow for each tenant have in common."""
+    """The common part of bands with a flow for each tenant."""
 
     def __init__(self, priority: int) -> None:
         super().__init__(priority)
@@ -171,7 +171,7 @@ class FlowBand(PriorityBand):
             self._backlogged.remove(flow)
 
     def _start_of(self, flow: TenantFlow, ticket: Ticket) -> float:
-        """The tag of a flow that has just become backlogged."""
+        """Returns the tag of a flow that has just become backlogged."""
         raise NotImplementedError
 
     def check(self) -> str | None:
@@ -186,7 +186,7 @@ class FlowBand(PriorityBand):
 
 
 class Weights:
-    """What tenants count against each other, by number; 1 for tenants without a name here."""
+    """Weights of tenants, by number; 1 for tenants that have none."""
 
     def __init__(self, by_name: dict[str, float], tenants: list[str]) -> None:
         self._by_name: Final = by_name
@@ -202,11 +202,12 @@ class Weights:
 
 
 class FairBand(FlowBand):
-    """Tenants get prompt tokens through in proportion to their weights; higher bands go first.
+    """Tenants get prompt tokens sent in proportion to their weights; higher bands go first.
 
-    It is start-time fair queueing: a tenant that was served at tag S gets its next turn at S plus
+    This is start-time fair queueing: after a turn at tag S, a tenant's next turn is at S plus
     tokens over weight, and the smallest tag is next. A flow that becomes backlogged starts at the
-    tag that was served last: it has saved nothing up, and owes what it owed.
+    tag that was served last, or at its own finish tag if that is later: idle time earns no credit,
+    and debt remains.
     """
 
     def __init__(self, priority: int, weights: Weights) -> None:
@@ -237,7 +238,7 @@ class FairBand(FlowBand):
 
 
 class Turns:
-    """When each tenant was served last, in turns, for all bands together; 0: never."""
+    """When each tenant was last served, counted in turns over all bands; 0: never."""
 
     def __init__(self) -> None:
         self.bands: Final[list[TurnBand]] = []
@@ -255,7 +256,7 @@ class Turns:
 
 
 class TurnBand(FlowBand):
-    """The tenant that was served longest ago goes next, with the best that it has in any band."""
+    """The tenant that was served longest ago goes next, with its best ticket in any band."""
 
     def __init__(self, priority: int, turns: Turns) -> None:
         super().__init__(priority)
@@ -270,7 +271,7 @@ class TurnBand(FlowBand):
         self._turns.serve(ticket.tenant)
 
     def turned(self, tenant: int) -> None:
-        """A tenant was served, here or in another band."""
+        """Updates the flow of a tenant that was served, here or in another band."""
         flow = self._flows.get(tenant)
         if flow is not None and flow.place != NOWHERE:
             flow.tag = self._turns.last(tenant)

@@ -11,10 +11,11 @@ NO_BUDGET: Final = -1.0
 
 
 class TenantBudgets(Gateway):
-    """Holds each tenant to a share of the slots; queued requests count like those in flight.
+    """Limits each tenant to a share of the slots; queued requests count like those in flight.
 
-    Over its budget a tenant loses its sheddable requests, or with `reject_all` every one. A share
-    above 0 is good for one request however few slots there are. A tenant without one has no limit.
+    A tenant over its budget has its sheddable requests rejected or, with `reject_all`, all of them.
+    A share above 0 allows at least one request, however few slots there are. A tenant without a
+    share has no limit.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class TenantBudgets(Gateway):
         return self.inner.next_s
 
     def held(self, tenant: int) -> int:
-        """Requests of a tenant that are queued or in flight."""
+        """Returns how many requests of a tenant are queued or in flight."""
         return self._held[tenant] if tenant < len(self._held) else 0
 
     def allowances(self, tenant: int, signals: Signals, now_s: float) -> list[Allowance]:
@@ -53,7 +54,7 @@ class TenantBudgets(Gateway):
         return found
 
     def _budget(self, tenant: int, signals: Signals) -> float:
-        """Requests that a tenant may have; `NO_BUDGET`: as many as it likes."""
+        """Returns how many requests a tenant may have; `NO_BUDGET`: no limit."""
         while tenant >= len(self._held):
             name = self._tenants[len(self._held)]
             self._share_of.append(self._shares.get(name, NO_BUDGET))

@@ -1,8 +1,8 @@
-"""Saturation of the fleet: a number that is 1 where it should get no more requests.
+"""Saturation of the fleet: a number that reaches 1 when the fleet should get no more requests.
 
-A detector reads the signals at most once per trigger, and then gives the saturation after every
-request that is sent. Requests sent since it read them count, or a whole queue would follow one
-stale view of a fleet that had room.
+A detector reads the signals at most once per trigger, and then gives the saturation after each
+request that is sent. Requests sent since it read the signals count; otherwise a whole queue would
+be sent on one stale view of a fleet that had room.
 """
 
 import math
@@ -14,32 +14,32 @@ NO_SERVERS: Final = math.inf
 
 
 class Detector:
-    """Never sees saturation, as long as there is a server at all."""
+    """A detector that never reports saturation as long as there is a server at all."""
 
     def __init__(self) -> None:
         self.servers = 0
 
     @property
     def look_every_s(self) -> float:
-        """How often to look while requests are queued; infinity: only when something happens."""
+        """How often to evaluate while requests are queued; infinity: only on events."""
         return math.inf
 
     @property
     def reads_signals(self) -> bool:
-        """Whether servers have to be polled for it; how many there are is known without."""
+        """Whether servers have to be polled for it; their number is known without polling."""
         return False
 
     def look(self, signals: Signals, in_flight: int) -> None:
-        """Takes in what is known."""
+        """Reads the current signals."""
         self.servers = len(signals.answering)
 
     def saturation(self, in_flight: int) -> float:
-        """With so many in flight now, the ones sent since the look among them."""
+        """Returns the saturation with `in_flight` requests, including those sent since `look`."""
         return 0.0 if self.servers else NO_SERVERS
 
 
 class Concurrency(Detector):
-    """Requests in flight, over the most that the fleet should have. It is exact at any time."""
+    """Requests in flight, relative to the most that the fleet should have. Always exact."""
 
     def __init__(self, max_per_server: int) -> None:
         super().__init__()
@@ -52,10 +52,10 @@ class Concurrency(Detector):
 
 
 class Utilization(Detector):
-    """Mean over the servers of their queue or their KV use, whichever is nearer its threshold.
+    """Mean over the servers of queue or KV use, whichever is closer to its threshold.
 
-    A request that was sent and is not seen running is queued, so that what is on its way counts.
-    Whatever was sent since the look counts as queued on the mean server.
+    A request that was sent but is not seen running counts as queued, so that requests on their way
+    count. Requests sent since the last look count as queued on the average server.
     """
 
     def __init__(self, queue_depth: float, kv_used: float, look_every_s: float) -> None:
@@ -95,9 +95,11 @@ class Utilization(Detector):
 
 
 def mean_use(signals: Signals, queue_depth: float, kv_used: float, *, count_unseen: bool) -> float:
-    """Mean over servers of max(queue / threshold, KV use / threshold); infinity without servers.
+    """Returns the mean over servers of max(queue / threshold, KV use / threshold); infinity without
+    servers.
 
-    With `count_unseen`, what is in flight and not running is queued, seen there or not.
+    With `count_unseen`, requests in flight that are not running count as queued, whether or not the
+    server reports them.
     """
     servers = len(signals.answering)
     if servers == 0:

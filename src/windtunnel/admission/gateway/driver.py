@@ -1,10 +1,10 @@
-"""The contract between a gateway and its driver: report facts, take decisions, look again in time.
+"""The contract between a gateway and its driver: report facts, take decisions, tick on time.
 
 The driver reports what happens to requests (`arrive`, `ended`, `leave`, `tick`) and then carries
-out what `take` gives it, one decision after another, until there is none. Nothing is called back:
-facts may be reported while a decision is carried out, and what they lead to is decided at once and
-taken after what was decided before. `next_s` says when `tick` is due. Where `reads_signals` is
-true, servers have to be polled, as far as their signals are stale, before a fact is reported.
+out the decisions that `take` returns, one after another, until there is none. There are no
+callbacks: facts may be reported while a decision is carried out; the resulting decisions are made
+at once, and taken after the earlier ones. `next_s` says when `tick` is due. If `reads_signals` is
+true, servers with stale signals have to be polled before a fact is reported.
 
 A simulation and an asyncio server drive a gateway in the same way:
 
@@ -29,21 +29,21 @@ from windtunnel.core.signals import Signals
 
 
 class GatewayDriver:
-    """Knows each request's ticket by its id, keeps decisions in order, and counts them."""
+    """Maps request ids to tickets, keeps decisions in order, and counts them."""
 
     def __init__(self, gateway: Gateway, signals: Signals) -> None:
         self.gateway = gateway
         self.reads_signals: Final = gateway.reads_signals
         self.queued_peak = 0
         self.counts: Final[list[dict[Reason, int]]] = [{} for _ in KIND_NAMES]
-        """Decisions that were taken, by kind and reason."""
+        """The decisions taken, by kind and reason."""
         self._signals: Final = signals
         self._tickets: Final[dict[RequestId, Ticket]] = {}
         self._decided: Final[list[GatewayDecision]] = []
         self._taken = 0
 
     def restart(self, gateway: Gateway) -> None:
-        """Another gateway begins where this one ended, with every request that it knew."""
+        """Replaces the gateway after every request known to the old one has ended."""
         assert not self._tickets, f"{len(self._tickets)} requests have not ended"
         self.gateway = gateway
         self._decided.clear()
@@ -51,7 +51,7 @@ class GatewayDriver:
 
     @property
     def known(self) -> int:
-        """How many requests are queued here, or were admitted and have not ended."""
+        """The number of requests that are queued here, or were admitted and have not ended."""
         return len(self._tickets)
 
     @property
@@ -60,7 +60,7 @@ class GatewayDriver:
         return self.gateway.next_s
 
     def arrive(self, ticket: Ticket, now_s: float) -> None:
-        """A request arrived; its id is unique among the requests known here."""
+        """Reports an arrival; the id must be unique among the requests known here."""
         known = len(self._tickets)
         self._tickets[ticket.id] = ticket
         assert len(self._tickets) > known, f"request {ticket.id} has arrived before"
@@ -70,24 +70,24 @@ class GatewayDriver:
             self.queued_peak = queued
 
     def ended(self, request_id: RequestId, now_s: float) -> None:
-        """An admitted request is over, however it ended; nothing happens for one not known."""
+        """Reports the end of an admitted request, however it ended; an unknown id is ignored."""
         ticket = self._tickets.pop(request_id, None)
         if ticket is not None:
             self._decided.extend(self.gateway.ended(ticket, self._signals, now_s))
 
     def leave(self, request_id: RequestId, now_s: float) -> None:
-        """The client of a queued request has given up."""
+        """Reports that the client of a queued request gave up."""
         self.gateway.leave(self._tickets.pop(request_id), now_s)
 
     def tick(self, now_s: float) -> None:
-        """Time has passed, or servers have come or gone."""
+        """Reports that time has passed, or that servers were added or removed."""
         self._decided.extend(self.gateway.tick(self._signals, now_s))
 
     def take(self) -> GatewayDecision | None:
-        """The next decision to carry out; None: there is no more for now.
+        """Returns the next decision to carry out; None if there is none for now.
 
-        A decision about a request that has ended meanwhile is left out. A rejected request is not
-        known any more: its end is not reported.
+        Decisions about requests that have ended meanwhile are skipped. A rejected request is
+        forgotten: its end must not be reported.
         """
         while self._taken < len(self._decided):
             decision = self._decided[self._taken]
@@ -105,7 +105,7 @@ class GatewayDriver:
         return None
 
     def check(self) -> str | None:
-        """What is wrong with the books, once every decision was taken; None when all is well."""
+        """Returns what is inconsistent once every decision was taken, or None."""
         fault = self.gateway.check()
         if fault is not None:
             return fault

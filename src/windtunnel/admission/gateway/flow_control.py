@@ -1,6 +1,6 @@
-"""Flow control: requests are queued before the fleet, in bands, and sent while there is room.
+"""Flow control: requests are queued in bands before the fleet, and sent while it has room.
 
-Every call looks at the whole queue: as many requests are sent as fit, each counted before the next
+Every call considers the whole queue: as many requests are sent as fit, each counted before the next
 is considered. Queueing, shedding, eviction and expiry are all reported as decisions.
 """
 
@@ -45,8 +45,8 @@ FULL: Final = 1.0
 class FlowControl(Gateway):
     """Bands by priority, the highest first, each with its ceiling on the fleet's saturation.
 
-    Bands that are known beforehand are given as `priorities`; another opens when its first ticket
-    comes, and the ceilings are spread anew.
+    Bands that are known in advance are given as `priorities`; another is added when its first
+    ticket arrives, and the ceilings are spread anew.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class FlowControl(Gateway):
 
     @property
     def next_s(self) -> float:
-        """When the detector looks again, or the next queued request expires."""
+        """When the detector evaluates again, or the next queued request expires."""
         if self._queued == 0:
             return NEVER
         next_s = self._looked_s + self.detector.look_every_s
@@ -105,11 +105,12 @@ class FlowControl(Gateway):
 
     @property
     def priorities(self) -> list[int]:
-        """Those that have a band, the highest first."""
+        """The priorities that have a band, the highest first."""
         return [band.priority for band in self._bands]
 
     def ceiling(self, priority: int) -> float:
-        """The saturation at which requests of a priority are held back; there is a band for it."""
+        """Returns the saturation at which requests of a priority, which must have a band, are held
+        back."""
         return self._by_priority[priority].ceiling
 
     def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
@@ -190,7 +191,7 @@ class FlowControl(Gateway):
         self._queued -= 1
 
     def _expire(self, now_s: float) -> list[GatewayDecision]:
-        """Rejects requests that were queued for their time to live."""
+        """Rejects requests that have been queued for their time to live."""
         decisions: list[GatewayDecision] = []
         ttl_s = self._ttl_s
         if self._queued == 0 or ttl_s == math.inf:
@@ -245,9 +246,9 @@ class FlowControl(Gateway):
         return self._aged_below(saturation, now_s) or best
 
     def _aged_below(self, saturation: float, now_s: float) -> PriorityBand | None:
-        """A band whose oldest ticket has been queued for long, when its share is due.
+        """Returns a band whose oldest ticket has been queued for too long, when its share is due.
 
-        Every ticket that is sent while there is one brings its share of the next nearer.
+        While there is such a band, every ticket sent earns it a share of a turn.
         """
         oldest_s = now_s - self._aging_s
         aged: PriorityBand | None = None
@@ -267,7 +268,8 @@ class FlowControl(Gateway):
     def _queue_or_reject(
         self, decisions: list[GatewayDecision], ticket: Ticket, band: PriorityBand
     ) -> None:
-        """Queues a new request that cannot be sent, or rejects it or another for want of room."""
+        """Queues a new request that cannot be sent, or rejects it or another one if the queue is
+        full."""
         if band.queued > self._most_queued_per_band:
             seen, most = float(band.queued), float(self._most_queued_per_band)
             self._remove(ticket, band)
@@ -294,7 +296,7 @@ class FlowControl(Gateway):
         decisions.append(GatewayDecision(QUEUE, ticket, Reason.SATURATED, saturation, band.ceiling))
 
     def _lowest(self) -> PriorityBand:
-        """The lowest band that is not empty."""
+        """Returns the lowest band that is not empty."""
         for band in reversed(self._bands):
             if band.queued > 0:
                 return band
@@ -303,7 +305,7 @@ class FlowControl(Gateway):
     def _evict(self, decisions: list[GatewayDecision]) -> None:
         """Evicts a sheddable request for every protected one that a full fleet holds back.
 
-        At most one is evicted for each, however long it is queued: signals that lag must not empty
+        At most one is evicted for each, however long it is queued: lagging signals must not empty
         the fleet.
         """
         if not self._eviction or self._queued == 0 or not self._evictable.nodes:

@@ -1,9 +1,9 @@
-"""What every gateway is: a state machine that takes facts about requests and returns decisions.
+"""The gateway interface: a state machine that takes facts about requests and returns decisions.
 
-The driver calls `arrive` once for each request, and for each that was admitted `ended` exactly
-once, however it ended: completed, dropped, timed out, or stopped by an EVICT. `leave` is for one
-that is still queued when its client gives up. `tick` is due at `next_s`, and may come at any time.
-Every call may return decisions about other requests than the one it is about.
+The driver calls `arrive` once for each request and, for each that was admitted, `ended` exactly
+once, however it ended: completed, dropped, timed out, or stopped by an EVICT. `leave` is for a
+request that is still queued when its client gives up. `tick` is due at `next_s`, and may come at
+any time. Every call may return decisions about other requests than its own.
 """
 
 import math
@@ -27,7 +27,7 @@ NEVER: Final = math.inf
 
 
 class Allowance:
-    """A limit that a tenant is held to, and what is left of it."""
+    """A limit on a tenant, and what is left of it."""
 
     def __init__(self, kind: str, limit: float, remaining: float, per_s: float) -> None:
         self.kind: Final = kind  # "requests" or "tokens"
@@ -36,7 +36,7 @@ class Allowance:
         self.per_s: Final = per_s  # how fast it comes back; 0: as requests end
 
     def wait_s(self, amount: float) -> float:
-        """How long until so much is left; 0 where time alone does not bring it back."""
+        """Returns how long until `amount` is left; 0 if time alone does not restore it."""
         if self.per_s <= 0.0:
             return 0.0
         return max(0.0, min(amount, self.limit) - self.remaining) / self.per_s
@@ -50,42 +50,42 @@ class Gateway:
 
     @property
     def reads_signals(self) -> bool:
-        """Whether servers have to be polled for it; what is in flight is known without."""
+        """Whether servers have to be polled for it; what is in flight is known anyway."""
         return False
 
     @property
     def queued(self) -> int:
-        """How many tickets are queued here."""
+        """The number of tickets queued here."""
         return 0
 
     @property
     def next_s(self) -> float:
-        """When `tick` is due; infinity: when nothing but a call can change anything."""
+        """When `tick` is due; infinity if only another call can change anything."""
         return NEVER
 
     def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
-        """A request has come; one of the decisions is about it."""
+        """Handles a new request; one of the decisions is about it."""
         raise NotImplementedError
 
     def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
-        """An admitted request is over, whatever became of it."""
+        """Handles the end of an admitted request, whatever its outcome."""
         self._close(ticket)
         return []
 
     def leave(self, ticket: Ticket, now_s: float) -> None:
-        """The client of a queued request gave up."""
+        """Handles a queued request whose client gave up."""
         raise AssertionError(f"ticket {ticket.id} left at {now_s}, but nothing is queued here")
 
     def tick(self, signals: Signals, now_s: float) -> list[GatewayDecision]:
-        """Time has passed, or servers have come or gone."""
+        """Handles the passing of time, and servers that were added or removed."""
         return []
 
     def allowances(self, tenant: int, signals: Signals, now_s: float) -> list[Allowance]:
-        """What a tenant is held to; empty: no rate and no share."""
+        """Returns the limits on a tenant; empty: neither rate nor share."""
         return []
 
     def check(self) -> str | None:
-        """What is wrong with its books; None when all is well."""
+        """Returns what is inconsistent in its state, or None."""
         return None if self.in_flight >= 0 else f"{self.in_flight} requests in flight"
 
     def _admit(self, ticket: Ticket, reason: Reason, seen: float, limit: float) -> GatewayDecision:

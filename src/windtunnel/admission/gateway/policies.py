@@ -1,4 +1,4 @@
-"""The policies of a gateway: those that decide at once, and the table of all of them.
+"""The policies of a gateway that decide at once, and the constructor of all policies.
 
 They admit every request, charge a token bucket, or shed by load or saturation. Flow control, which
 queues, has a module of its own.
@@ -41,7 +41,7 @@ class Always(Gateway):
 
 
 class TokenBucket(Gateway):
-    """A request takes its prompt tokens out of a bucket that refills at a steady rate."""
+    """Charges prompt tokens to a bucket that refills at a steady rate."""
 
     def __init__(self, capacity: float, refill_per_s: float) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class SaturationShed(Gateway):
         return [self._admit(ticket, Reason.ROOM, use, 1.0)]
 
     def _seen(self, signals: Signals) -> float:
-        """The mean use; it is worked out anew when there is something new to see."""
+        """The mean use, recomputed when there are new signals or another number of servers."""
         servers = len(signals.answering)
         if signals.probes != self._probes or servers != self._servers:
             self._probes = signals.probes
@@ -135,10 +135,10 @@ class SaturationShed(Gateway):
 def build_gateway(
     settings: GatewaySettings, tenants: list[str], priorities: list[int], staleness_s: float
 ) -> Gateway:
-    """A gateway before its first request.
+    """Builds a gateway in its initial state.
 
-    `tenants` are names by number, and may grow; `priorities` are those that are known beforehand,
-    and `staleness_s` is the age at which signals are taken anew.
+    `tenants` are names by number, and may grow; `priorities` are those known in advance, and
+    `staleness_s` is the age at which signals are refreshed.
     """
     gateway = _policy(settings, tenants, priorities, staleness_s)
     if not settings.budgets:

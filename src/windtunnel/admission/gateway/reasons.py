@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """A word for each decision; what was `seen` and its `limit` are beside it in the decision."""
+    """The reason for a decision; the decision also has the value `seen` and the `limit` on it."""
 
     ALWAYS = "always"  # no request is rejected here
 

@@ -1,7 +1,7 @@
-"""Settings of a gateway: one class for each policy, and what is wrong with their values.
+"""Settings of a gateway: one class for each policy, and their validation.
 
-The section chooses a policy by the word at `policy`. `check` finds what is wrong with a section by
-itself, `traffic_faults` what has no effect on the requests that it will meet.
+The section chooses a policy by the word at `policy`. `check` finds faults within a section,
+`traffic_faults` options that have no effect on the expected requests.
 """
 
 import math
@@ -42,11 +42,11 @@ KvShare = Annotated[float, Number(0, 1, above=True)]
 FASTEST_REFILL = "1000000000/s"
 LARGEST_BUCKET = 10**12  # tokens
 LOOK_EVERY_S = 0.05
-"""How often a detector looks at queued requests where signals are never stale."""
+"""How often a detector evaluates while requests are queued, if signals are never stale."""
 
 
 class GatewayPolicySettings(Section):
-    """What every policy has: budgets of tenants around it."""
+    """The fields of every policy: budgets of tenants."""
 
     policy: str = Field(description="Chooses this.")
     budgets: dict[Tenant, Annotated[float, Number(0, 1)]] | None = Field(
@@ -62,12 +62,12 @@ class GatewayPolicySettings(Section):
 
     @property
     def reject_all(self) -> bool:
-        """Whether a tenant over its budget loses every request, not only sheddable ones."""
+        """Whether a tenant over its budget has every request rejected, not only sheddable ones."""
         return self.over_budget == "reject-all"
 
     @property
     def admits_all(self) -> bool:
-        """Whether every request is admitted at once: there is nothing to decide."""
+        """Whether every request is admitted at once, so that there is nothing to decide."""
         return False
 
     @property
@@ -162,7 +162,7 @@ class UtilizationSettings(Section):
     )
 
     def look_every_s(self, staleness_s: float) -> float:
-        """How often it looks, by the age at which signals are taken anew."""
+        """Returns the evaluation interval, given the age at which signals are refreshed."""
         return self.interval_s or staleness_s or LOOK_EVERY_S
 
 
@@ -181,7 +181,7 @@ DetectorSettings = Annotated[
 
 
 class AgingSettings(Section):
-    """What keeps strict priorities from starving the lower ones."""
+    """Keeps strict priorities from starving the lower ones."""
 
     after_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] = Field(
         description="How long a priority's oldest request must have been queued."
@@ -290,23 +290,23 @@ GatewaySettings = Annotated[
 
 
 class ExpectedTraffic(NamedTuple):
-    """What is known beforehand of the requests that a gateway will meet, and of its signals."""
+    """What is known in advance of the requests to a gateway, and of its signals."""
 
     priorities: Collection[int]
-    """Those that requests can have."""
+    """The priorities that requests can have."""
     has_targets: bool
     """Whether a request can have a target for its time to first token."""
     tenants: Sequence[str]
-    """Some of those that there are, to be shown."""
+    """Some known tenants, for error messages."""
     is_tenant: Callable[[str], bool]
     staleness_s: float
-    """The age at which signals are taken anew."""
+    """The age at which signals are refreshed."""
 
 
 def traffic_faults(
     settings: GatewaySettings, traffic: ExpectedTraffic, where: Context
 ) -> Iterator[Fault]:
-    """Unknown tenants, and options that have no effect on this traffic."""
+    """Yields faults for unknown tenants and for options that have no effect on this traffic."""
     yield from _unknown_tenants("budgets", settings.budgets, traffic, where)
     if not any(priority < SHEDDABLE_BELOW for priority in traffic.priorities):
         yield from _nothing_to_shed(settings, where)

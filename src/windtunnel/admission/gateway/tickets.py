@@ -1,4 +1,4 @@
-"""What the gateway knows of a request, and what it decides about it."""
+"""A request as the gateway knows it, and a decision about it."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ NEW: Final = 0
 QUEUED: Final = 1
 IN_FLIGHT: Final = 2
 EVICTING: Final = 3
-"""Still in flight, and to be stopped."""
+"""Still in flight, and about to be stopped."""
 GONE: Final = 4
 
 ADMIT: Final = 0
@@ -23,11 +23,11 @@ SHEDDABLE_BELOW: Final = 0
 
 
 RequestId = int | str
-"""Whatever the driver calls its requests; a gateway only tells them apart by it."""
+"""The driver's id of a request; to a gateway it is opaque."""
 
 
 class Ticket(HeapNode):
-    """A request as the gateway knows it. The gateway alone changes it once it has arrived."""
+    """A request as the gateway knows it. Only the gateway changes it after arrival."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Ticket(HeapNode):
 
 
 class GatewayDecision:
-    """What is to be done with a ticket, and why: the reason, what was seen, what it was held to.
+    """An action on a ticket, and why: the reason, the value seen, and the limit on it.
 
-    ADMIT: send it. QUEUE: it is queued here. REJECT: it will never be sent, whether it just came or
-    was queued. EVICT: it was sent, and has to be stopped where it is.
+    ADMIT: send it. QUEUE: it is queued here. REJECT: it will never be sent, whether it just arrived
+    or was queued. EVICT: it was sent, and has to be stopped where it runs.
     """
 
     def __init__(

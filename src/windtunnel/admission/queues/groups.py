@@ -1,6 +1,6 @@
-"""What waits and for what: groups of work, lanes of equal demand, and the resources they want.
+"""Groups of queued work, lanes of equal demand, and the resources they want.
 
-State of the fair queue and of the controller that owns it; nothing else changes it.
+This is the state of the fair queue and of the controller that owns it; nothing else changes it.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from windtunnel.core.heap import HeapNode, NodeHeap
 READY: Final = 0
 YIELDING: Final = 1
 REFUSED: Final = 2
-"""What the policy says of a group: goes in its turn, goes when no other can, does not go."""
+"""The policy's decision on a group: goes in its turn, goes if no other can, does not go."""
 
 PRIORITY_MAX: Final = 1000
 
 
 @dataclass(frozen=True)
 class GroupShare:
-    """On whose behalf work waits: its share between groups, and how many it may have running."""
+    """A group of work: its weight and priority among groups, and how much it may have running."""
 
     key: str
     weight: int = 1
@@ -39,13 +39,13 @@ class GroupShare:
 
 
 class SharedResource:
-    """Something of which only so much may be in use at once, and the demand for it."""
+    """A resource with a limit on what may be in use at once, and the demand for it."""
 
     def __init__(
         self, name: str, index: int, limit: int, *, shared: bool = False, universal: bool = False
     ) -> None:
-        """Shared: wanted by so many lanes that it opens and closes whole bays. Universal: wanted
-        by all work alike, so that wanting it too is no rivalry."""
+        """Creates a resource. Shared: wanted by so many lanes that it opens and closes whole bays.
+        Universal: wanted by all work alike, so that wanting it is not a contention."""
         self.name: Final = name
         self.index: Final = index
         self.shared: Final = shared
@@ -67,7 +67,7 @@ class SharedResource:
 
 
 class GroupAccount:
-    """What one group has of one resource."""
+    """One group's use of one resource."""
 
     def __init__(self) -> None:
         self.leased = 0
@@ -76,7 +76,7 @@ class GroupAccount:
 
 
 class LaneGroup:
-    """Lanes that ask for the same shared resources."""
+    """Lanes that want the same shared resources."""
 
     def __init__(self) -> None:
         self.lanes: Final = NodeHeap()
@@ -100,21 +100,22 @@ class DemandLane(HeapNode):
         ]
         self.groups: Final = NodeHeap()
         self.is_rationed = False
-        """Whether a budget is what is short: turns share it by their cost, not slots by number."""
+        """Whether a budget is the scarce resource: turns then share it by cost, rather than slots
+        by number."""
         self.blocks = 0
         self.members = 0
         self.weight = 0
         self.queued = 0
 
     def request(self) -> dict[str, int]:
-        """What it asks for, as plain data."""
+        """Returns the amounts it requests, as plain data."""
         return {
             resource.name: self.amounts[number] for number, resource in enumerate(self.resources)
         }
 
 
 class QueuedWork:
-    """A unit of work that waits. It is in one queue at most, and knows its neighbours there."""
+    """A unit of queued work. It is in one queue at most, and linked to its neighbours there."""
 
     def __init__(
         self,
@@ -131,13 +132,13 @@ class QueuedWork:
         self.lane: Final = lane
         self.payload: Final = payload
         self.cost = cost
-        """What its turn counts; it may be set until then."""
+        """The cost of its turn; it may be changed until then."""
         self.ahead: QueuedWork | None = None
         self.after: QueuedWork | None = None
 
 
 class QueueGroup(HeapNode):
-    """A group that has work waiting, or leases, or a finish tag that must not be forgotten yet."""
+    """A group with queued work, or with leases, or with a finish tag that must be kept for now."""
 
     def __init__(self, spec: GroupShare) -> None:
         super().__init__()
@@ -162,14 +163,14 @@ class QueueGroup(HeapNode):
         return account
 
     def accounts_for(self, lane: DemandLane) -> list[GroupAccount]:
-        """Its accounts of what a lane asks for, in the lane's order."""
+        """Returns its accounts for the resources of a lane, in the lane's order."""
         if lane is self.lane:
             return self.head_accounts
         return [self.account(resource) for resource in lane.resources]
 
 
 class Hold(HeapNode):
-    """A group that gives way on a resource until fewer others want it."""
+    """A group that yields on a resource until fewer others want it."""
 
     def __init__(self, group: QueueGroup) -> None:
         super().__init__()
