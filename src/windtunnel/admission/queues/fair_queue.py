@@ -1,14 +1,14 @@
-"""What is next: weighted virtual time between groups, first in first out within a group.
+"""What is next: weighted virtual time between groups, first in, first out within a group.
 
-One queue serves tasks that wait for resources and requests that wait for an endpoint. Whether work
-may start is not asked while selecting, but known beforehand: work that asks for the same things
-waits in one *lane*, which is open or blocked as a whole; lanes that ask for the same shared things
-stand in one *bay*, which is open or short as a whole. So a selection looks at the first lane of
-each open bay and costs O(log groups) to commit, however many tasks and groups wait.
+One queue serves tasks that wait for resources and requests that wait for an endpoint. Eligibility
+is not checked during selection but maintained beforehand: work with the same demand waits in one
+*lane*, which is open or blocked as a whole; lanes that want the same shared resources form one
+*bay*, which is open or short as a whole. A selection thus looks at the first lane of each open bay,
+and committing it costs O(log groups), however many tasks and groups wait.
 
-Order: groups whose policy lets them go first, then higher priority, then the smaller start tag of
-start-time fair queueing, then the group queued longer. A test holds it equal to the same thing
-done slowly and obviously.
+Order: groups that the policy lets go in their turn come first, then higher priority, then the
+smaller start tag of start-time fair queueing, then the group queued longer. A test compares it with
+a slow, obvious implementation.
 """
 
 from typing import Final
@@ -29,11 +29,11 @@ from windtunnel.core.heap import NOWHERE, HeapNode, NodeHeap, before
 
 _STANDING_STRIDE: Final = 10 * PRIORITY_MAX
 _FARTHEST: Final = 1e15
-"""Virtual time beyond which a double no longer tells 1/weight steps apart."""
+"""Virtual time beyond which a double no longer distinguishes steps of 1/weight."""
 
 
 class Selection:
-    """Whose turn it is; it can be committed as long as the queue has not changed."""
+    """The next unit of work; it can be committed as long as the queue has not changed."""
 
     def __init__(self, item: QueuedWork, group: QueueGroup, version: int) -> None:
         self.item: Final = item
@@ -42,7 +42,7 @@ class Selection:
 
 
 class PriorityLevel:
-    """The virtual time of one priority: lower priorities must not inherit the clock of higher."""
+    """The virtual time of one priority; lower priorities must not inherit that of higher ones."""
 
     def __init__(self) -> None:
         self.virtual = 0.0
@@ -52,7 +52,7 @@ class PriorityLevel:
 
 
 class FairQueue:
-    """Work that waits, in fair order, with what it asks for counted as it comes and goes."""
+    """Queued work in fair order, with its demand counted as it comes and goes."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -71,14 +71,14 @@ class FairQueue:
 
     @property
     def groups(self) -> dict[str, QueueGroup]:
-        """Every group that is remembered; to read, not to change."""
+        """All remembered groups; read-only."""
         return self._groups
 
     def item(self, item_id: str) -> QueuedWork | None:
         return self._items.get(item_id)
 
     def items(self) -> list[QueuedWork]:
-        """All that waits, in the order in which it came."""
+        """Returns all queued work, in order of arrival."""
         return list(self._items.values())
 
     def add_bay(self) -> LaneGroup:
@@ -87,9 +87,9 @@ class FairQueue:
         return bay
 
     def enqueue(self, item: QueuedWork, is_again: bool = False) -> bool:  # noqa: FBT001, FBT002 - compiled calls are cheaper by place
-        """Adds work to its group, at the end, or first of all if it was queued before.
+        """Adds work at the end of its group, or at the front if it was queued before.
 
-        An id that already waits is left alone, as False.
+        Returns False, and changes nothing, if its id is already queued.
         """
         if item.id in self._items:
             return False
@@ -119,7 +119,7 @@ class FairQueue:
         return True
 
     def select(self) -> Selection | None:
-        """Whose turn it is among what may start; nothing changes."""
+        """Returns the next unit of work that may start; changes nothing."""
         group = self.next_group()
         if group is None:
             return None
@@ -142,7 +142,7 @@ class FairQueue:
         return group
 
     def commit(self, selection: Selection) -> QueuedWork | None:
-        """Takes what was selected out and charges its group; None when the queue has changed."""
+        """Takes the selected work out and charges its group; None if the queue has changed."""
         if selection.version != self.version:
             return None
         item, group = selection.item, selection.group
@@ -167,7 +167,7 @@ class FairQueue:
         return item
 
     def discard(self, item_id: str) -> QueuedWork | None:
-        """Takes work out without charging anyone; None when no such work waits."""
+        """Takes work out without charging its group; None if it is not queued."""
         item = self._items.get(item_id)
         if item is None:
             return None
@@ -182,7 +182,7 @@ class FairQueue:
         return item
 
     def set_standing(self, group: QueueGroup, standing: int) -> None:
-        """Tells how a group stands with the policy."""
+        """Sets the policy's decision on a group."""
         if group.standing == standing:
             return
         group.standing = standing
@@ -194,7 +194,7 @@ class FairQueue:
         self._place(group, lane)
 
     def block(self, lane: DemandLane) -> None:
-        """One more thing that a lane asks for is not to be had."""
+        """Counts one more resource of a lane's demand that is not available."""
         lane.blocks += 1
         if lane.blocks == 1:
             self._contend(lane, -lane.members, -lane.weight)
@@ -208,14 +208,14 @@ class FairQueue:
             self._lane_changed(lane)
 
     def release_hold(self, group: QueueGroup) -> None:
-        """Forgets what a group gave way on."""
+        """Forgets the resource that a group yielded on."""
         held_on, hold = group.held_on, group.hold
         if held_on is not None and hold is not None and hold.place != NOWHERE:
             held_on.holds.remove(hold)
         group.held_on = None
 
     def release_group(self, group: QueueGroup) -> None:
-        """A lease of a group came back; forgets the group when nothing else keeps it."""
+        """Forgets a group after the release of its lease, if nothing else needs it."""
         if group.running == 0 and group.lane is None and group.place == NOWHERE:
             self._groups.pop(group.spec.key, None)
 
@@ -296,7 +296,7 @@ class FairQueue:
             self._forget(level)
 
     def _forget(self, level: PriorityLevel) -> None:
-        """Drops idle groups whose finish tag the level's clock has passed: it no longer matters."""
+        """Drops idle groups whose finish tag the level's clock has passed, so that it is moot."""
         idle = level.idle
         while idle.nodes and idle.nodes[0].tag <= level.virtual:
             group = idle.nodes[0]
@@ -355,7 +355,7 @@ class FairQueue:
                 self.dirty.append(resource)
 
     def _lane_changed(self, lane: DemandLane) -> None:
-        """Keeps a lane in its bay's order while it is open and something in it may go."""
+        """Keeps a lane in its bay's order while it is open and one of its groups may go."""
         nodes = lane.groups.nodes
         lanes = lane.bay.lanes
         if lane.blocks > 0 or not nodes:

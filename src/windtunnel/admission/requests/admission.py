@@ -1,9 +1,10 @@
-"""Request admission: whether one outbound call may start now, or waits, or is refused.
+"""Request admission: whether one outbound call may start now, is queued, or is refused.
 
-Every method takes the time. A call that frees capacity hands it on: `release`, `cancel`, `register`
-and `advance` give leases to the waiters that may go, and `take_resolved` returns those tickets, so
-that a driver wakes exactly them. `next_wake_s` says when to call `advance` although nothing
-happened: a deadline, the end of a wait, a step of a ramp, room in a budget. Nothing polls.
+Every method takes the time. Freed capacity is passed on at once: `release`, `cancel`, `register`
+and `advance` give leases to the waiters that may go, and `take_resolved` returns their tickets, so
+that a driver wakes exactly those. `next_wake_s` says when to call `advance` even if nothing
+happens: at a deadline, the end of a wait, a step of a ramp, or when a budget has room. Nothing
+polls.
 """
 
 from collections.abc import Callable
@@ -37,10 +38,10 @@ from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Plain
 
 WAITERS_MAX: Final = 1_000_000
-"""A queue longer than this refuses instead of growing."""
+"""Most waiters in all queues together; further requests are refused."""
 
 MakeLimiter = Callable[[str, int, float], RequestLimiter]
-"""From (key, maximum, now) to the limiter of one domain."""
+"""Builds the limiter of one domain from (key, maximum, now)."""
 
 _RELEASED: Final = ReleaseResult.RELEASED
 _RATE_LIMITED: Final = Outcome.RATE_LIMITED
@@ -60,7 +61,7 @@ class RequestAdmission:
         waiters_max: int = WAITERS_MAX,
         reporter: EventReporter | None = None,
     ) -> None:
-        """`make_limiter` replaces AIMD."""
+        """Creates request admission for a run; `make_limiter` replaces AIMD."""
         self.ledger: Final = LeaseLedger(generation)
         self.is_shut = False
         self.waiting = 0
@@ -86,7 +87,7 @@ class RequestAdmission:
         requests_per_minute: int = UNLIMITED,
         tokens_per_minute: int = UNLIMITED,
     ) -> None:
-        """Names an endpoint's cap under an alias; the smallest of its aliases' caps holds."""
+        """Sets an endpoint's cap under an alias; the smallest cap of its aliases applies."""
         if cap < 1:
             raise InputError(
                 f"{cap} is not a cap", where=f"{provider}/{model} as {alias}", allowed="1 or more"
@@ -117,7 +118,7 @@ class RequestAdmission:
     def acquire(
         self, ask: RequestAsk, now: float, deadline_s: float = NEVER
     ) -> RequestLease | QueueTicket | RequestDenied:
-        """A lease at once, or a place in the queue until a deadline.
+        """Returns a lease at once, or a ticket for the queue until a deadline.
 
         With a deadline that is not after now there is no wait: a call that cannot start is denied
         with the reason. A denied call consumes nothing.
@@ -140,13 +141,13 @@ class RequestAdmission:
         return not isinstance(state, RequestDenied) and self._refusal(state, ask, now) is None
 
     def load(self, ask: RequestAsk) -> float:
-        """How full the endpoint of an ask is: what is in flight of what is allowed."""
+        """Returns how full the endpoint of a request is: calls in flight over its limit."""
         endpoint = self._endpoints.get((ask.provider, ask.model))
         state = endpoint.domains.get(ask.domain) if endpoint is not None else None
         return state.in_flight / state.limiter.limit if state is not None else 0.0
 
     def cancel(self, ticket: QueueTicket, now: float) -> None:
-        """The caller is gone: its place is given up, or its lease if it has one already."""
+        """Gives up the place of a caller that is gone or, if it already has one, its lease."""
         self._catch_up(now)
         if ticket.is_waiting:
             self._resolve(ticket, RequestDenied(ticket.ask, RequestDenial.CANCELLED, NEVER), now)
@@ -164,7 +165,7 @@ class RequestAdmission:
         tokens_used: int = -1,
         observed: ObservedLimits | None = None,
     ) -> ReleaseResult:
-        """A call ended: takes its lease back once, learns from it, and hands on what it freed."""
+        """Ends a call: takes its lease back once, learns from it, and passes on freed capacity."""
         held = self.ledger.active.get(lease.id)
         result = self.ledger.release(lease)
         if result is not _RELEASED:
@@ -194,7 +195,7 @@ class RequestAdmission:
         return result
 
     def advance(self, now: float) -> None:
-        """Does what time alone brings: deadlines pass, waits end, budgets refill."""
+        """Applies what time alone brings: deadlines pass, waits end, budgets refill."""
         due: dict[tuple[str, str], ModelEndpoint] = {}
         while self._timers.next_s <= now:
             entry = self._timers.pop()
@@ -214,17 +215,17 @@ class RequestAdmission:
             self._admit(endpoint, now)
 
     def next_wake_s(self) -> float:
-        """When to call `advance` if nothing happens before; infinity when there is no need."""
+        """When to call `advance` if nothing happens before; infinity if not needed."""
         return self._timers.next_s
 
     def take_resolved(self) -> list[QueueTicket]:
-        """The tickets that were given a lease or a denial since this was last asked."""
+        """Returns the tickets that got a lease or a denial since the last call."""
         resolved = self._resolved
         self._resolved = []
         return resolved
 
     def shut_down(self, now: float) -> None:
-        """Refuses all that waits and all that comes; leases in flight still come back."""
+        """Refuses all queued and all new requests; leases in flight can still be released."""
         self.is_shut = True
         for endpoint in self._endpoints.values():
             for item in endpoint.queue.items():
@@ -263,7 +264,7 @@ class RequestAdmission:
         return state
 
     def _refusal(self, state: DomainState, ask: RequestAsk, now: float) -> RequestDenied | None:
-        """Why a call cannot start now; None when it can."""
+        """Returns why a call cannot start now; None if it can."""
         endpoint, limiter = state.endpoint, state.limiter
         # A waiter must not be overtaken: one of the domain, or one that lacks budget only.
         if len(endpoint.queue) > 0 and (
@@ -339,12 +340,12 @@ class RequestAdmission:
         return ticket
 
     def _catch_up(self, now: float) -> None:
-        """Lets what is due happen first: no lease is given after a deadline."""
+        """Processes what is due first, so that no lease is given after a deadline."""
         if self._timers.next_s <= now:
             self.advance(now)
 
     def _admit(self, endpoint: ModelEndpoint, now: float) -> None:
-        """Gives leases to waiters in fair order until something lacks, and plans the next look."""
+        """Gives leases to waiters in fair order as far as possible, and plans the next check."""
         queue = endpoint.queue
         wake_s = NEVER
         while len(queue) > 0 and endpoint.in_flight < endpoint.cap:

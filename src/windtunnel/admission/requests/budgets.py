@@ -1,11 +1,11 @@
-"""So many requests, or tokens, in any minute: an exact sliding window with settled estimates.
+"""Budgets of requests or tokens per minute: an exact sliding window with settled estimates.
 
-What was let through is remembered until it is a window old, so that no minute, however it is laid,
-holds more than the limit. An estimate is put right when the true amount is known.
+Amounts are remembered until they are a window old, so that no minute, wherever it begins, exceeds
+the limit. An estimate is corrected when the true amount is known.
 
-A limit that replies teach may be one of a second, a minute, an hour or a day. Those of a second and
-of a minute are kept to. Longer ones are left to the provider: whether they come back bit by bit or
-all at midnight it does not say, and a client that is silent until tomorrow is no use.
+A limit learned from replies may be per second, minute, hour or day. Limits per second and per
+minute are enforced. Longer ones are left to the provider: it does not say whether they are restored
+gradually or all at midnight, and a client that is silent until tomorrow is of no use.
 """
 
 from collections import deque
@@ -22,14 +22,14 @@ UNLIMITED: Final = 0
 CONFIGURED: Final = "configured"
 
 _SLACK: Final = 1.5
-"""Resets are rounded, and seen a little late: times that differ by no more are the same."""
+"""Resets are rounded, and seen slightly late: times within this factor count as equal."""
 
 
 @dataclass(frozen=True)
 class ObservedLimit:
-    """What a reply's headers said of one limit; negative is unknown.
+    """One limit as reported in a reply's headers; negative is unknown.
 
-    A limit holds for its window; its reset is how long until all of it is there again.
+    A limit holds for its window; its reset is how long until all of it is available again.
     """
 
     limit: int = -1
@@ -43,7 +43,7 @@ UNSAID: Final = ObservedLimit()
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedLimits:
-    """What a reply's headers said of the provider's limits, and how long it asked to wait."""
+    """The provider's limits as reported in a reply's headers, and the wait it asked for."""
 
     requests: ObservedLimit = UNSAID
     tokens: ObservedLimit = UNSAID
@@ -62,17 +62,17 @@ class Spent:
         self.at_s: Final = at_s
         self.amount = amount
         self.is_foreign: Final = is_foreign
-        """Spent by others on the same key, as far as headers tell."""
+        """Whether other clients spent it on the same key, as inferred from headers."""
         self.is_gone = False
 
 
 class WindowFinder:
-    """Finds how long a limit's window is, from what replies say of it one after another.
+    """Infers the length of a limit's window from successive replies.
 
-    Two kinds of providers speak in the same words. Where everything comes back at once, a reset is
-    the rest of the window. Where it comes back steadily, a reset is as long as what is used takes:
-    with 9,999 of 10,000 left and a reset in 8.64 s, all of it takes a day. Until they say enough,
-    it is a minute.
+    Two kinds of providers use the same headers. If everything is restored at once, a reset is the
+    rest of the window. If it is restored steadily, a reset is as long as the used part takes: with
+    9,999 of 10,000 left and a reset in 8.64 s, all of it takes a day. Until replies say enough, a
+    minute is assumed.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class WindowFinder:
         self._suspected_reset_s = 0.0
 
     def saw(self, limit: int, left: int, reset_s: float) -> None:
-        """A reply said so; negative is unknown."""
+        """Takes in one reply; negative is unknown."""
         if reset_s <= 0.0:
             return
         if reset_s > self._longest_reset_s:
@@ -102,10 +102,10 @@ class WindowFinder:
             self._suspect(whole_s, used, reset_s)
 
     def _suspect(self, whole_s: float, used: int, reset_s: float) -> None:
-        """Believes in a long window when it follows from few used and from many alike.
+        """Accepts a long window if it follows from low and from high use alike.
 
-        The reset must have grown with what is used: early in a minute that comes back at once, it
-        stays the same while more and more is used.
+        The reset must have grown with use: early in a minute that is restored at once, it stays the
+        same while more and more is used.
         """
         found_s = 0.0
         for known_s in (HOUR_S, DAY_S):
@@ -122,7 +122,7 @@ class WindowFinder:
 
 
 def _window_of(reset_s: float) -> float:
-    """The shortest window that such a reset fits into."""
+    """Returns the shortest window that such a reset fits into."""
     for known_s in (SECOND_S, MINUTE_S, HOUR_S):
         if reset_s <= known_s * _SLACK:
             return known_s
@@ -144,16 +144,16 @@ class Budget:
 
     @property
     def per_minute(self) -> int:
-        """The limit as that of a minute."""
+        """The limit, converted to a minute."""
         return int(self.limit * MINUTE_S / self.window_s)
 
     def left(self, now: float) -> int:
-        """What may still be spent now; below 0 when estimates were too low."""
+        """Returns what may still be spent now; below 0 if estimates were too low."""
         self._expire(now)
         return self.limit - self.used
 
     def spend(self, amount: int, now: float) -> Spent | None:
-        """Books an amount that `ready_s` allowed; None when there is no limit to book against."""
+        """Books an amount that `ready_s` allowed; None if there is no limit to book against."""
         if self.limit == UNLIMITED:
             return None
         spent = Spent(now, amount)
@@ -162,13 +162,13 @@ class Budget:
         return spent
 
     def settle(self, spent: Spent, amount: int) -> None:
-        """The true amount is known; what has left the window is no longer counted."""
+        """Replaces an estimate by the true amount, unless it has already left the window."""
         if not spent.is_gone:
             self.used += amount - spent.amount
             spent.amount = amount
 
     def ready_s(self, amount: int, now: float) -> float:
-        """When this amount may be spent: now, or when enough has left the window."""
+        """Returns when this amount may be spent: now, or when enough has left the window."""
         if self.limit == UNLIMITED:
             return now
         self._expire(now)
@@ -183,16 +183,16 @@ class Budget:
         return float("inf")
 
     def configure(self, limit: int) -> None:
-        """The user states a minute's limit; replies no longer change it."""
+        """Sets a limit per minute configured by the user; replies no longer change it."""
         self._move_window(MINUTE_S)
         self.limit = limit
         self.source = CONFIGURED
 
     def learn(self, observed: ObservedLimit, now: float) -> bool:
-        """What a provider said; a window that is not known is found from the rest.
+        """Learns from a provider's reply; an unknown window is inferred from the rest.
 
-        A configured limit stays; what others spent on the same key is booked as spent. True when
-        the limit changed.
+        A configured limit stays. What other clients spent on the same key is booked as spent.
+        Returns whether the limit changed.
         """
         limit, left, reset_s = observed.limit, observed.left, observed.reset_s
         window_s = observed.window_s
@@ -216,7 +216,7 @@ class Budget:
         return changed
 
     def _forget_limit(self) -> bool:
-        """What was taken for a limit of a minute is one of a longer time."""
+        """Drops a limit that was taken as one per minute but holds for a longer time."""
         if self.limit == UNLIMITED:
             return False
         self.limit = UNLIMITED
@@ -227,7 +227,7 @@ class Budget:
         return True
 
     def _move_window(self, window_s: float) -> None:
-        """Books what others spent anew: their times were those of the old window."""
+        """Changes the window, and drops foreign spending, whose times belonged to the old one."""
         if window_s == self.window_s:
             return
         self.window_s = window_s
@@ -239,7 +239,7 @@ class Budget:
                 self._spent.append(spent)
 
     def _book_foreign(self, amount: int, at_s: float) -> None:
-        """Puts what others spent among ours, in the order in which it leaves the window."""
+        """Inserts foreign spending among ours, in the order in which it leaves the window."""
         place = len(self._spent)
         while place > 0 and self._spent[place - 1].at_s > at_s:
             place -= 1

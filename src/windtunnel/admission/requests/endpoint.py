@@ -16,17 +16,17 @@ from windtunnel.core.loop import Entry
 _MEAN_GAIN: Final = 0.125
 _DEVIATION_GAIN: Final = 0.25
 _DEVIATIONS: Final = 2.0
-"""How many mean deviations above the mean an answer is taken for."""
+"""Mean deviations added to the mean to estimate an answer's length."""
 
 
 @dataclass(frozen=True)
 class TokenEstimate:
-    """Tokens that a call is expected to take; its reply says what it took.
+    """Tokens that a call is expected to use; its reply says how many it used.
 
-    An estimate is no reason to refuse a call: where it exceeds a whole budget, the call waits until
-    all of it is free. Where `prompt` says which of the tokens are the prompt's, the rest is a guess
-    at the answer that earlier answers replace; with `is_bounded` the request allows no longer
-    answer than that.
+    An estimate is no reason to refuse a call: if it exceeds a whole budget, the call waits until
+    all of the budget is free. If `prompt` gives the prompt's part, the rest is a guess at the
+    answer, which is replaced by the experience of earlier answers; with `is_bounded`, the request
+    allows no longer answer than that.
     """
 
     tokens: int
@@ -60,7 +60,7 @@ class RequestAsk:
 
 @dataclass(frozen=True)
 class RequestDenied:
-    """A call may not start: why, and from when it may be worth asking again (infinity: never)."""
+    """A call may not start: why, and when it may be worth asking again (infinity: never)."""
 
     ask: RequestAsk
     reason: RequestDenial
@@ -68,7 +68,7 @@ class RequestDenied:
 
 
 class DomainState:
-    """The limit of one domain of an endpoint, and what is in flight under it."""
+    """The limit of one domain of an endpoint, and the requests in flight under it."""
 
     def __init__(self, key: str, endpoint: "ModelEndpoint", limiter: RequestLimiter) -> None:
         self.key: Final = key
@@ -83,10 +83,11 @@ class DomainState:
 
 
 class AnswerSizes:
-    """How long answers are, from those that came: a moving mean, and room for how they scatter.
+    """The length of answers, learned from earlier ones: a moving mean, and a margin for their
+    variation.
 
     A guess that is far too large would make calls wait for a budget that nothing else needs; one
-    that is a little too small is settled when the reply comes.
+    that is slightly too small is settled when the reply comes.
     """
 
     def __init__(self) -> None:
@@ -96,11 +97,11 @@ class AnswerSizes:
 
     @property
     def likely(self) -> int:
-        """What the next answer is taken for."""
+        """The estimated length of the next answer."""
         return int(self._mean + _DEVIATIONS * self._deviation) + 1
 
     def saw(self, tokens: int) -> None:
-        """An answer came; what its prompt took beyond its estimate counts with it."""
+        """Takes in an answer; what its prompt took beyond its estimate counts with it."""
         size = float(tokens if tokens > 0 else 0)
         if not self.is_known:
             self.is_known = True
@@ -134,7 +135,7 @@ class ModelEndpoint:
         self.wake: Entry | None = None
 
     def tokens_of(self, ask: RequestAsk) -> int:
-        """What an ask takes of the token budget, which may have been learned while it waited."""
+        """Returns what a request takes of the token budget, which may be learned while it waits."""
         estimate = ask.tokens
         if isinstance(estimate, int):
             return estimate
@@ -147,24 +148,24 @@ class ModelEndpoint:
         return limit if 0 < limit < tokens else tokens
 
     def cost_of(self, ask: RequestAsk) -> float:
-        """What a turn of an ask counts in the fair queue: tokens, where those are what is short."""
+        """Returns the cost of a request's turn in the fair queue: tokens, if those are limited."""
         return float(max(1, self.tokens_of(ask))) if self.tokens.limit > 0 else 1.0
 
     def answered(self, ask: RequestAsk, tokens_used: int) -> None:
-        """A call succeeded and says what it took: the guess for the next is better."""
+        """Learns from a successful call that reports its tokens, for better estimates."""
         estimate = ask.tokens
         if not isinstance(estimate, int) and estimate.prompt >= 0 and tokens_used > 0:
             self.answers.saw(tokens_used - estimate.prompt)
 
     def budget_ready_s(self, ask: RequestAsk, now: float) -> float:
-        """When one more request of this size fits both budgets; infinity when it never will."""
+        """Returns when one more request of this size fits both budgets; infinity if never."""
         tokens = self.tokens_of(ask)
         requests_s = self.requests.ready_s(1, now)
         tokens_s = self.tokens.ready_s(tokens, now) if tokens > 0 else now
         return requests_s if requests_s > tokens_s else tokens_s
 
     def spec(self, ask: RequestAsk, domain: DomainState) -> GroupShare:
-        """The fairness group of an ask: its own, apart for each domain and priority."""
+        """The fairness group of a request: its own, separate for each domain and priority."""
         key = f"{domain.key}|{ask.priority}|{ask.group}"
         spec = self.specs.get(key)
         if spec is None or spec.weight != ask.weight:
@@ -176,7 +177,7 @@ class ModelEndpoint:
 
 
 class RequestLease(Lease):
-    """The right to make one call, with what it was admitted on."""
+    """The right to make one call, with the basis of its admission."""
 
     def __init__(
         self,
@@ -214,7 +215,7 @@ class QueueTicket:
         self.lease: RequestLease | None = None
         self.denied: RequestDenied | None = None
         self.user: object = None
-        """Whatever the driver needs to find the caller; admission never looks at it."""
+        """Free for the driver, to find the caller; not used by admission."""
 
     @property
     def is_waiting(self) -> bool:

@@ -1,4 +1,4 @@
-"""Events of request admission; built only where a sink wants them."""
+"""Events of request admission; built only if a sink wants them."""
 
 from windtunnel.admission.events import EventKind, EventReporter
 from windtunnel.admission.leases import Lease
@@ -28,7 +28,7 @@ def report_request(
     reason: str = "",
     **numbers: Plain,
 ) -> None:
-    """One event about a request, with the pressure on its domain."""
+    """Reports one event about a request, with the pressure on its domain."""
     if not reporter.wants(kind):
         return
     limiter = state.limiter
@@ -56,7 +56,7 @@ def report_denied(reporter: EventReporter, denied: RequestDenied, now: float) ->
 
 
 def report_end_of_wait(reporter: EventReporter, ticket: QueueTicket, now: float) -> None:
-    """A wait ended with a lease or a denial; it may have been the last."""
+    """Reports that a wait ended with a lease or a denial, and if it was the last in the queue."""
     state, ask, lease, denied = ticket.domain, ticket.ask, ticket.lease, ticket.denied
     kind, reason = EventKind.REQUEST_WAIT_COMPLETED, ""
     if denied is not None:
@@ -78,7 +78,7 @@ def report_refused_release(
 def report_release(
     reporter: EventReporter, lease: RequestLease, outcome: Outcome, now: float
 ) -> None:
-    """The release itself, the refusal if it was one, and what it did to the limit."""
+    """Reports a release, its rate limit if there was one, and the change of the limit."""
     state, ask, reason = lease.domain, lease.ask, outcome.value
     numbers: dict[str, Plain] = {"held_s": now - lease.acquired_s}
     reported = [EventKind.REQUEST_LEASE_RELEASED]
@@ -91,7 +91,7 @@ def report_release(
 
 
 def report_limit(reporter: EventReporter, lease: RequestLease, reason: str, now: float) -> None:
-    """How the limit has moved since that was last reported: by an outcome, a ramp or a probe."""
+    """Reports how the limit moved since the last report: by an outcome, a ramp or a probe."""
     state, limiter = lease.domain, lease.domain.limiter
     before, was_ceiling = state.reported_limit, state.reported_ceiling
     state.reported_limit, state.reported_ceiling = limiter.limit, limiter.ceiling

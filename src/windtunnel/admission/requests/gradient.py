@@ -1,11 +1,11 @@
-"""A limit learned from latency, for servers that never refuse and only become slow.
+"""A limit learned from latency, for servers that never refuse and only slow down.
 
-Latency is compared with what it is when few requests are in flight. While it stays within a
-tolerance of that, the limit grows by about its square root; as it rises beyond, the limit shrinks
-in proportion. The comparison is measured afresh now and then, at a quarter of the limit for a
-moment: a remembered latency that drifted with the present one would let the limit run away.
-Latency may be taken per token, since a long answer is not a slow server. A refusal or a timeout
-cuts the limit, also while it is being measured, and a wait that is asked for is kept to.
+Latency is compared with a reference at low concurrency. While it stays within a tolerance of that,
+the limit grows by about its square root; as it rises beyond, the limit shrinks in proportion. The
+reference is measured again now and then, briefly at a quarter of the limit: one that drifted along
+with current latency would let the limit run away. Latency may be taken per token, since a long
+answer does not mean a slow server. A refusal or a timeout cuts the limit, also during a
+measurement, and a requested wait is respected.
 """
 
 import math
@@ -32,7 +32,7 @@ _OVERLOADED: Final = Outcome.PROVIDER_OVERLOADED
 
 
 class GradientLimiter(RequestLimiter):
-    """Grows while requests are as fast as when few were in flight, shrinks as they slow down."""
+    """Grows while latency is as low as at low concurrency, shrinks as it rises."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class GradientLimiter(RequestLimiter):
             self._close_window()
 
     def _close_window(self) -> None:
-        """One step of the limit from the mean latency of a window of answers."""
+        """Moves the limit one step, by the mean latency of a window of answers."""
         mean = self._sum / self._samples
         if self._is_measuring:
             self._baseline = mean

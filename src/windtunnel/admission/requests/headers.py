@@ -1,10 +1,10 @@
-"""When to try again: what providers say of their limits in reply headers, and backoff.
+"""When to try again: rate limits in reply headers, and backoff.
 
 Understood: `retry-after` (seconds or an HTTP date) and `retry-after-ms`; `x-ratelimit-*` as OpenAI
 and most compatible servers send them; the same with the window in the name, as in
 `x-ratelimit-limit-tokens-minute`; `anthropic-ratelimit-*`; and the `ratelimit-*` of the IETF draft,
-with the window in `ratelimit-policy` or behind the limit. What cannot be read is taken as not said:
-a provider's mistake must not stop a run. Where nothing is said, waits grow and are never in step.
+with the window in `ratelimit-policy` or after the limit. Unreadable values are ignored: a
+provider's mistake must not stop a run. Without any of these, waits grow and are jittered.
 """
 
 import re
@@ -29,21 +29,21 @@ FIRST_RETRY_S = 2.0
 LONGEST_RETRY_S = 60.0
 FIRST_REFUSAL_S = 0.05
 REFUSAL_GROWTH = 4.0
-"""A call that was refused waits so long, and so many times longer when it is refused again."""
+"""The wait after a refused call, and the factor by which it grows with each further refusal."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _WHOLE = re.compile(r"\s*(\d{1,15})")
 _LONGEST_WAIT_S = DAY_S
 """A wait beyond a day is cut to a day: it cannot be meant."""
 _UNIX_S = 1e9
-"""A reset of so many seconds, or milliseconds, is a moment: some count from 1970."""
+"""A reset of this many seconds or more is a Unix time, in seconds or milliseconds."""
 _POLICY_LIMIT = re.compile(r"^\s*(\d{1,15})|[;\s]q=(\d{1,15})")
 _POLICY_WINDOW = re.compile(r"[;\s]w(?:indow)?=(\d{1,9})")
 _UNKNOWN = -1.0
 
 
 class _Dialect(NamedTuple):
-    """The names of a limit, of what remains of it, and of its reset; and the window they mean."""
+    """The header names of a limit, its remainder and its reset; and the window they refer to."""
 
     limit: str
     remaining: str
@@ -52,12 +52,12 @@ class _Dialect(NamedTuple):
 
 
 def _dialect(name: str, window_s: float) -> _Dialect:
-    """From a name with a hole in it."""
+    """Builds a dialect from a name with a placeholder."""
     return _Dialect(name.format("limit"), name.format("remaining"), name.format("reset"), window_s)
 
 
 def _dialects(names: tuple[str, ...], others: tuple[_Dialect, ...]) -> tuple[_Dialect, ...]:
-    """Short windows first: they are what a client can keep to."""
+    """Orders dialects by window, short ones first: those are what a client can keep to."""
 
     def named(window: str, window_s: float) -> list[_Dialect]:
         return [_dialect(f"x-ratelimit-{{}}-{name}{window}", window_s) for name in names]
@@ -90,7 +90,7 @@ _TOKENS = _dialects(
 
 
 def read_limits(headers: Mapping[str, str], wall_s: float) -> ObservedLimits | None:
-    """What a reply said of limits, or None for nothing; `wall_s` is the Unix time now."""
+    """Returns the limits in a reply, or None if there are none; `wall_s` is the Unix time now."""
     said = {name.lower(): value for name, value in headers.items()}
     requests, tokens = _said_of(said, _REQUESTS, wall_s), _said_of(said, _TOKENS, wall_s)
     wait_s = max(0.0, retry_after_s(said, wall_s))
@@ -100,7 +100,7 @@ def read_limits(headers: Mapping[str, str], wall_s: float) -> ObservedLimits | N
 
 
 def retry_after_s(headers: Mapping[str, str], wall_s: float) -> float:
-    """Seconds to wait as `retry-after-ms` or `retry-after` say; 0 when neither does."""
+    """Returns the seconds to wait by `retry-after-ms` or `retry-after`; 0 without either."""
     said = {name.lower(): value for name, value in headers.items()}
     milliseconds = _number(said.get("retry-after-ms", ""))
     if milliseconds is not None:
@@ -111,7 +111,7 @@ def retry_after_s(headers: Mapping[str, str], wall_s: float) -> float:
 def _said_of(
     said: Mapping[str, str], dialects: tuple[_Dialect, ...], wall_s: float
 ) -> ObservedLimit:
-    """What the first dialect says that is spoken."""
+    """Reads the first dialect that the headers use."""
     for dialect in dialects:
         limit, left = _whole(said, dialect.limit), _whole(said, dialect.remaining)
         if limit < 0 and left < 0:
@@ -139,7 +139,7 @@ def _whole(said: Mapping[str, str], name: str) -> int:
 
 
 def _wait(text: str, wall_s: float) -> float:
-    """Seconds from `12`, `6m0s`, `250ms`, a date (HTTP's, RFC 3339's, Unix time); -1 if none."""
+    """Parses seconds from `12`, `6m0s`, `250ms`, a date (HTTP, RFC 3339, Unix time); -1 if none."""
     text = text.strip()
     seconds = _number(text)
     if seconds is not None:
@@ -175,10 +175,10 @@ def retry_delay_s(attempt: int, stream: Stream) -> float:
 
 
 def refusal_delay_s(refusals: int, share: float, stream: Stream) -> float:
-    """The wait after the `refusals`-th refusal in a row that did not say how long.
+    """Returns the wait after the `refusals`-th consecutive refusal that did not say how long.
 
-    The limiter spaces all calls; this keeps one call from spending its tries at once. It is short
-    where few of all calls are refused (`share`), and half to all of itself by chance.
+    The limiter spaces all calls; this keeps one call from using up its tries at once. It is short
+    if few of all calls are refused (`share`), and drawn from half to all of its length.
     """
     full_s = FIRST_REFUSAL_S * REFUSAL_GROWTH ** min(refusals - 1, 10)
     full_s = min(LONGEST_RETRY_S, full_s * max(1.0, share / TOLERATED))

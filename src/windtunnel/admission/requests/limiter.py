@@ -1,20 +1,20 @@
-"""How many requests one endpoint takes at once, learned from what it answers.
+"""How many requests one endpoint takes at once, learned from its answers.
 
-A limiter is shown each admission and each outcome; it says how many may be in flight now, until
-when none may start, and when that may change by itself. A refusal delays the call that got it. All
+A limiter sees each admission and each outcome; it says how many may be in flight now, until when
+none may start, and when that may change by itself. A refusal delays the call that got it. All
 calls wait only after a run of refusals too long for chance: then for the longest Retry-After among
-them, which is never shortened and which a little chance prolongs. Which refusals are chance and
-which are a limit on the rate of starts is found by `Pace`, a limit of a minute by `Minute`.
-`RequestLimiter` has a fixed limit beside that; `AimdLimiter` learns it:
+them, which is never shortened, plus a little jitter. `Pace` finds which refusals are random and
+which are due to a limit on the rate of starts, `Minute` finds a limit per minute. `RequestLimiter`
+adds a fixed limit to that; `AimdLimiter` learns it:
 
-- it starts by growing from 1 to its maximum over a short ramp, so that a low limit is met by a
+- it starts by growing from 1 to its maximum over a short ramp, so that a low limit is hit by a
   few requests, not by all of them;
-- a level is *proven* when a call that made it full was not refused. Refusals above it, again and
-  again after a pause, say how many the provider serves at once, a soft ceiling: the limit goes back
-  below them, and nothing stops. Where the ceiling was met before, one is enough. A level that is
-  accepted after a pause was refused by chance or for the rate: that is told to the pace;
+- a level is *proven* when a call that filled it was not refused. Refusals above it, repeated after
+  pauses, show how many the provider serves at once, a soft ceiling: the limit goes back below
+  them, and nothing stops. Where the ceiling was hit before, one refusal is enough. A level that is
+  accepted after a pause was refused at random or for the rate: that is reported to the pace;
 - refusals at a proven level have another cause, and are left to the pace;
-- timeouts in a row cut the limit by a factor, once for all that is in flight;
+- consecutive timeouts cut the limit by a factor, once for all calls in flight;
 - the limit grows again by 1 after 8 to 40 starts, and doubles that growth whenever it is proven.
 """
 
@@ -35,21 +35,21 @@ JITTER_FRACTION: Final = 0.01
 
 _COOLDOWN_DOUBLINGS_MAX: Final = 6
 _REST_SERVICES: Final = 0.25
-"""The first rest after a run of refusals without Retry-After, in times that an answer takes."""
+"""The first rest after a run of refusals without Retry-After, in multiples of the service time."""
 _IDLE_S: Final = 1.0
-"""So long without a call in flight, although one could start: there is no demand."""
+"""With no call in flight for this long, although one could start, there is no demand."""
 _PROBE_STARTS: Final = (8, 16, 32, 40)
-"""Starts at a limit before one more is tried, by how often it was refused there: what was refused
-once may be chance, and of a limit that was met again and again 2.5 of 100 starts are refused."""
+"""Starts at a limit before one more is tried, by how often it was refused there: a single refusal
+may be random, and at a limit that was hit again and again 2.5 of 100 starts are refused."""
 _KNOWN_REFUSALS: Final = 1.5
-"""A start that was not refused within so many times what a refusal takes was accepted."""
+"""A start that was not refused within this many times the duration of a refusal was accepted."""
 _PAUSES_S: Final[tuple[float, ...]] = (0.2, 1.0)
-"""A level above the proven one that is refused is tried again after such times, each longer than
-strict spacing of starts asks for at 5 and at 1 a second; refused each time, it is a ceiling."""
+"""A refused level above the proven one is tried again after these times, each longer than strict
+spacing of starts requires at 5 and at 1 per second; refused each time, it is a ceiling."""
 _LONGEST_RUN: Final = 256
 """Refusals that are remembered: more than any run that stops a limiter."""
 _TIMEOUTS_UNTIL_CUT: Final = 3
-"""So many timeouts in a row mean overload; one now and then is noise."""
+"""This many consecutive timeouts mean overload; occasional ones are noise."""
 
 _SUCCESS: Final = Outcome.SUCCESS
 _RATE_LIMITED: Final = Outcome.RATE_LIMITED
@@ -62,11 +62,11 @@ _LOCAL: Final = (Outcome.LOCAL_CANCELLED, Outcome.LOCAL_TIMEOUT)
 class AimdSettings:
     """How fast a limit grows and shrinks.
 
-    decrease_factor: what timeouts in a row leave of the limit.
-    cooldown_s: how long nothing starts at most after a run of refusals without Retry-After, and
-      less where answers take less than four times that; doubled while nothing succeeds.
+    decrease_factor: the part of the limit that remains after consecutive timeouts.
+    cooldown_s: the longest time without starts after a run of refusals without Retry-After; less
+      if answers take less than four times that; doubled while nothing succeeds.
     startup_ramp_s: how long the first growth to the maximum takes; 0 starts at the maximum.
-    jitter_fraction: by how much of itself a wait may be prolonged, so that processes which were
+    jitter_fraction: the largest fraction by which a wait is prolonged, so that processes that were
       refused together do not come back together.
     """
 
@@ -88,7 +88,7 @@ class AimdSettings:
 
 
 class Admission:
-    """What a limiter is reminded of when an admitted request ends."""
+    """What a limiter needs to know when an admitted request ends."""
 
     def __init__(self, at_s: float, epoch: int, in_flight: int, number: int) -> None:
         self.at_s: Final = at_s
@@ -96,16 +96,16 @@ class Admission:
         self.in_flight: Final = in_flight
         self.number: Final = number
         self.is_full = False
-        """Whether it took the last place of the limit."""
+        """Whether it took the last slot of the limit."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestLimiter:
-    """A fixed limit, and a pace where the provider limits the rate; what every limiter can do.
+    """A fixed limit, and a pace if the provider limits the rate; the base of all limiters.
 
     After a run of refusals nothing starts for the longest Retry-After among them, or for
-    `cooldown_s`, doubled while nothing succeeds; a stream prolongs that by up to
-    `jitter_fraction`. Its end lets one request start, and more when that one was not refused.
+    `cooldown_s`, doubled while nothing succeeds; a random stream prolongs that by up to
+    `jitter_fraction`. After that, one request may start, and more if that one was not refused.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class RequestLimiter:
         self._ended_s = NEVER
         self._is_resuming = False
         self._first_number = 0
-        """The start that shows whether a wait was long enough."""
+        """The number of the start that shows whether a wait was long enough."""
         self._number = 0
         self._newest_refused = 0
         self._refused_lately: Final[set[int]] = set()
@@ -140,21 +140,21 @@ class RequestLimiter:
         self._run_needed = 0
         self._run_asked_s = 0.0
         self._run_long = 0
-        """Until when refusals of a run ask to wait, and how many of them for long."""
+        """Until when refusals of a run ask to wait, and how many of them ask for a long wait."""
         self._spell_s = 0.0
-        """Since when nothing is accepted."""
+        """Since when nothing has been accepted."""
         self._accepted = self._accepted_before = 0
         self._is_limit = False
-        """Whether the last refusal named a limit, and not overload."""
+        """Whether the last refusal was for a rate limit, not overload."""
 
     def room(self, in_flight: int, now: float) -> int:
-        """How many more may start now; 0 or less for none."""
+        """Returns how many more may start now; 0 or less for none."""
         if now < self.blocked_until_s or now < self.pace.next_s or not self._has_minute(now):
             return 0
         return self.limit - in_flight
 
     def next_change_s(self, in_flight: int, now: float) -> float:
-        """When `room` may grow by itself, after now; infinity when only an outcome can."""
+        """Returns when `room` may grow by itself; infinity if only an outcome can change it."""
         if now < self.blocked_until_s:
             return self.blocked_until_s
         if in_flight >= self.limit:
@@ -162,7 +162,7 @@ class RequestLimiter:
         return max(now, self.pace.next_s, self.minute.room_s(now))
 
     def _has_minute(self, now: float) -> bool:
-        """Whether the limit of a minute, if there is one, lets one more start."""
+        """Whether the limit per minute, if there is one, lets one more start."""
         minute = self.minute
         if minute.most == NEVER:
             return True
@@ -171,7 +171,7 @@ class RequestLimiter:
         return minute.count(now) < minute.most
 
     def admit(self, in_flight: int, now: float) -> Admission:
-        """A request starts and is the `in_flight`-th."""
+        """Records the start of a request, the `in_flight`-th in flight."""
         pace = self.pace
         if in_flight == 1:
             idle_s = now - max(self._ended_s, self.blocked_until_s, pace.next_s)
@@ -195,7 +195,7 @@ class RequestLimiter:
         retry_after_s: float,
         now: float,
     ) -> None:
-        """A request ended; tokens are what it took, negative when that is not known."""
+        """Records the end of a request; `tokens` is what it used, negative if unknown."""
         self._ended_s = now
         if outcome is _RATE_LIMITED or outcome is _OVERLOADED:
             self._is_limit = outcome is _RATE_LIMITED
@@ -210,8 +210,8 @@ class RequestLimiter:
     def _refused(self, admission: Admission, retry_after_s: float, now: float) -> None:
         """Counts a refusal, and stops after a run of them.
 
-        Refusals of one burst count as one: of those in flight at a stop, the longest wait is kept
-        to, and a later, shorter one never shortens it.
+        Refusals of one burst count as one: of those in flight at a stop, the longest wait applies,
+        and a later, shorter one never shortens it.
         """
         took_s = now - admission.at_s
         known_s = self._refusal_s
@@ -247,9 +247,9 @@ class RequestLimiter:
             self.pace.refuse(admission.at_s, now)
 
     def _note_run(self, number: int) -> None:
-        """How many calls that were started one after another are refused, this one among them.
+        """Counts the consecutively started calls that were refused, including this one.
 
-        Replies may come in another order than their calls were started.
+        Replies may arrive in another order than their calls were started.
         """
         refused = self._refused_lately
         if number > self._newest_refused + _LONGEST_RUN or len(refused) > _LONGEST_RUN:
@@ -264,11 +264,11 @@ class RequestLimiter:
         self._run = last - first + 1
 
     def _explains(self, admission: Admission, now: float) -> bool:  # noqa: ARG002
-        """Whether a refusal says only that the limit grew too far; that is taken back."""
+        """Whether a refusal only shows that the limit grew too far; the growth is then undone."""
         return False
 
     def _stop(self, admission: Admission, now: float) -> None:
-        """Nothing is taken now: one reaction for all in flight."""
+        """Handles a provider that takes nothing now: one reaction for all calls in flight."""
         self.epoch += 1
         self.consecutive_rate_limits += 1
         self._block(self._run_asked_s, now)
@@ -287,7 +287,8 @@ class RequestLimiter:
         self._run_asked_s = 0.0
 
     def _block(self, asked_until_s: float, now: float) -> None:
-        """Lets nothing start until then; where no reply says how long, or too short, for a rest."""
+        """Blocks starts until then; for a rest, if no reply says how long or its wait was too
+        short."""
         wait_s = asked_until_s - now
         if wait_s <= 0.0 or self.consecutive_rate_limits > 1:
             wait_s = max(wait_s, self._rest_s())
@@ -299,7 +300,7 @@ class RequestLimiter:
         self._is_resuming = True
 
     def _served(self, admission: Admission, now: float) -> bool:
-        """A request was answered; whether it started after whatever was last reacted to."""
+        """Records an answer; returns whether its request started after the last reaction."""
         took_s = now - admission.at_s
         known_s = self._service_s
         self._service_s = took_s if known_s == 0.0 else known_s + 0.1 * (took_s - known_s)
@@ -309,7 +310,7 @@ class RequestLimiter:
         return True
 
     def _rest_s(self) -> float:
-        """How long to rest where no reply says: a part of an answer's time, doubled each time."""
+        """Returns how long to rest if no reply says: part of a service time, doubled each time."""
         first_s = self._cooldown_s
         if 0.0 < self._service_s * _REST_SERVICES < first_s:
             first_s = self._service_s * _REST_SERVICES
@@ -331,9 +332,9 @@ class AimdLimiter(RequestLimiter):
         self._timeouts = 0
         self._proven = 0
         self._beyond: Final[dict[int, Admission]] = {}
-        """Calls above the proven level that may still be refused, by their numbers."""
+        """Calls above the proven level that may still be refused, by number."""
         self._against = 0
-        """Refusals at the doubted level and above, less the calls accepted there."""
+        """Refusals at the doubted level and above, minus calls accepted there."""
         self._doubted = 0
         self._doubts: Final[list[float]] = []
         self._hold_until_s = 0.0
@@ -415,7 +416,7 @@ class AimdLimiter(RequestLimiter):
         super().end(admission, outcome, tokens, retry_after_s, now)
 
     def set_maximum(self, maximum: int) -> None:
-        """A lower cap holds at once. A higher one is used at once unless refusals say less."""
+        """Applies a lower cap at once, and a higher one too, unless refusals indicate less."""
         was_free = self.ceiling == 0 and self.limit >= self.maximum
         self.maximum = maximum
         if self._ramp_target > 0:
@@ -429,7 +430,7 @@ class AimdLimiter(RequestLimiter):
             self.ceiling = maximum
 
     def _ramp_step_due_s(self) -> float:
-        """When the ramp allows one more than now; the same sum decides and predicts."""
+        """When the ramp allows one more; the same formula decides and predicts."""
         slots = self._ramp_target - 1
         return self._ramp_start_s + self._settings.startup_ramp_s * self.limit / slots
 
@@ -443,7 +444,7 @@ class AimdLimiter(RequestLimiter):
         return _KNOWN_REFUSALS * self._refusal_s
 
     def _grow(self, now: float) -> None:
-        """All that is allowed is used: a little more, once this level is proven."""
+        """Raises the limit slightly if all of it is used and this level is proven."""
         if self.limit >= self.maximum:
             return
         self._settle(now)
@@ -462,11 +463,11 @@ class AimdLimiter(RequestLimiter):
             self._grow_at_s = now + phase * self._service_s
 
     def _step(self) -> int:
-        """How far the limit may be above the proven level: as far as this growth has come."""
+        """Returns how far the limit may exceed the proven level: as far as this growth has come."""
         return 1 + max(0, self._proven - self._grown_from)
 
     def _settle(self, now: float) -> None:
-        """Takes calls for accepted that would have been refused by now."""
+        """Counts calls as accepted that would have been refused by now."""
         beyond, known_s = self._beyond, self._known_s()
         while beyond and known_s > 0.0:
             oldest = next(iter(beyond.values()))
@@ -476,7 +477,7 @@ class AimdLimiter(RequestLimiter):
             self._prove(oldest.in_flight, now)
 
     def _prove(self, level: int, now: float) -> None:
-        """A call was accepted that was the `level`-th in flight."""
+        """Records that the `level`-th call in flight was accepted."""
         if self._against > 0 and level >= self._doubted:
             self._against -= 1
             for at_s in self._doubts:
@@ -490,7 +491,7 @@ class AimdLimiter(RequestLimiter):
                 self.ceiling = 0
 
     def _explains(self, admission: Admission, now: float) -> bool:
-        """Refusals above the level that was proven end the growth there, and stop nothing."""
+        """Takes refusals above the proven level as the end of growth, without stopping anything."""
         self._settle(now)
         if not 0 < self._proven < admission.in_flight or not admission.is_full:
             return False

@@ -1,10 +1,11 @@
-"""A limit on how many are accepted in a minute, learned from the count at a refusal.
+"""A limit on how many requests are accepted per minute, learned from the count at a refusal.
 
-When everything is refused for longer than a limit of a second explains, the number accepted in the
-minute before is the limit, whether its window is fixed or slides. It takes two starts that were
-refused so late, or three in a row that ask for a long wait: one may be chance. That count is kept
-to from then on. A little more is tried when a minute passed without a refusal at it, and more each
-time; two refusals at one count set the limit to it: refusals by chance come at any count.
+When everything is refused for longer than a limit per second explains, the number accepted in the
+preceding minute is the limit, whether its window is fixed or slides. That takes two starts that
+were refused so late, or three consecutive refusals that ask for a long wait: a single one may be
+random. The count is the limit from then on. A little more is tried when a minute at the limit
+passes without a refusal, and more each time; two refusals at one count set the limit to it, as
+random refusals come at any count.
 """
 
 from typing import Final
@@ -16,29 +17,30 @@ _BINS: Final = 1024
 _BIN_S: Final = MINUTE_S / _BINS
 _LATE_S: Final = 4.0
 _LATE_STARTS: Final = 2
-"""A limit of a second is over sooner; so many starts after it are not refused by chance."""
+"""A limit per second is over sooner; this many refused starts after it are not random."""
 LONG_S: Final = 8.0
 _LONG_REFUSALS: Final = 3
-"""So many refusals in a row that ask to wait so long are not for a limit of a second either."""
+"""This many consecutive refusals that ask for so long a wait are not due to a limit per second
+either."""
 _FELL: Final = 0.03
-"""A run of refusals at a count so much lower: the limit fell."""
+"""A run of refusals at a count lower by this fraction means that the limit fell."""
 _NEAR: Final = 0.003
-"""A refusal so close to the limit is one by the limit."""
+"""A refusal within this fraction of the limit is due to the limit."""
 _LEAST: Final = 30
-"""A lower count is not taken for a limit: nothing was accepted for another reason."""
+"""A lower count is not taken as a limit: refusals then have another cause."""
 _GROWTH: Final = 0.04
 _FIRST_GROWTH: Final = 0.08
 _GROWTH_MAX: Final = 1.0
-"""What is tried beyond a limit, beyond one that was met once, and at most."""
+"""Growth tried beyond a limit, beyond one that was hit once, and at most."""
 _GROWTH_FACTOR: Final = 2.5
-"""So many times as much is tried after each success."""
+"""Factor on the growth after each success."""
 _EVEN: Final = 1.02
 _BURST: Final = 4.0
-"""How fast starts are, in parts of the limit's rate: once it is known, and at first."""
+"""Rate of starts relative to that of the limit: once it is known, and at first."""
 _HOLD_MAX: Final = 2
-"""Minutes until more is tried, twice as many each time that it was refused."""
+"""Most minutes until more is tried; the wait doubles each time that it was refused."""
 _USED: Final = 0.9
-"""Less than this part of the limit was used: that says nothing of more."""
+"""If less than this part of the limit was used, nothing is learned about more."""
 
 
 class Minute:
@@ -50,7 +52,7 @@ class Minute:
         self._count = 0
         self._last = 0
         self._known_s = 0.0
-        """When it was found: what started before says no more of it."""
+        """When the limit was found: refusals of earlier starts say no more about it."""
         self._held = 0.0
         """The limit before it was last raised."""
         self._stop_count = 0
@@ -63,11 +65,11 @@ class Minute:
 
     @property
     def per_s(self) -> float:
-        """The rate of starts: even; at first faster, since a new minute may have begun."""
+        """The rate of starts: even or, at first, faster, since a new minute may have begun."""
         return (_EVEN if self._is_sure else _BURST) * self.most / MINUTE_S
 
     def count(self, now: float) -> int:
-        """Accepted in the last minute, as far as is known."""
+        """Returns the number accepted in the last minute, as far as is known."""
         at = int(now / _BIN_S)
         if at > self._last:
             bins = self._bins
@@ -78,13 +80,13 @@ class Minute:
         return self._count
 
     def start(self, now: float) -> None:
-        """A start; it counts as accepted until it is refused."""
+        """Records a start; it counts as accepted until it is refused."""
         count = self.count(now) + 1
         self._count = count
         self._bins[self._last % _BINS] += 1
 
     def refuse(self, at_s: float, newer: int, now: float) -> bool:
-        """A start was refused, `newer` have started since; whether this limit explains it."""
+        """Records a refused start, `newer` ones since; returns whether this limit explains it."""
         self._take_back(at_s, now)
         if self.most == NEVER:
             return False
@@ -106,9 +108,11 @@ class Minute:
     def stop(
         self, now: float, resumes_s: float, newer: int, late_s: float, long: int, *, is_first: bool
     ) -> bool:
-        """A run of refusals, or one more start of it; whether it is a limit of a minute.
+        """Handles a run of refusals, or one more start of it; returns whether the limit is per
+        minute.
 
-        The start was made `late_s` after the run began; so many of the run ask for a `long` wait.
+        The start was made `late_s` after the run began; `long` refusals of the run ask for a long
+        wait.
         """
         count = self.count(now) - newer
         if is_first:
@@ -135,7 +139,7 @@ class Minute:
         return True
 
     def room_s(self, now: float) -> float:
-        """When one more may start."""
+        """Returns when one more may start."""
         if self.count(now) < self.most:
             return now
         bins = self._bins
@@ -145,7 +149,7 @@ class Minute:
         return now
 
     def grow(self, now: float) -> bool:
-        """Tries more when it is time; whether it did."""
+        """Raises the limit when it is time to try more; returns whether it did."""
         if now < self._grow_at_s:
             return False
         self._grow_at_s = now + MINUTE_S

@@ -1,23 +1,24 @@
-"""A learned rate of starts, and the share of calls that is refused whatever the rate.
+"""A learned rate of starts, and the share of calls that is refused at random, at any rate.
 
-A refusal is either chance, and comes as often at any rate, or it is a limit, and goes away below
-it. No single answer says which; the share of refusals at two rates does. So while refusals are few,
-starts are free. When they become more than was tolerated or known (a cumulative sum), a *trial*
-slows starts to three quarters of what got through, and a sequential likelihood ratio test compares
-two explanations of what comes back: the same share as before, or next to none, as below a limit. If
-it is chance, its share is remembered and starts are free again. If it is a limit, starts are paced.
+A refusal is either random, and equally frequent at any rate, or due to a limit, and goes away below
+it. No single answer tells which, but the refusal share at two rates does. So while refusals are
+few, starts are not paced. When they exceed the tolerated or known share (by a cumulative sum), a
+*trial* slows starts to three quarters of what got through, and a sequential likelihood ratio test
+compares two explanations of the result: the same share as before, or almost none, as below a limit.
+If refusals are random, their share is remembered and starts are free again. If there is a limit,
+starts are paced.
 
-A pace goes on in *blocks*, in turn a little faster and a little slower than its rate. A block ends
-early with more refusals than chance explains, and that takes something off the rate; fast blocks
-that hold add to it, twice as much each time. So a limit is met once in about a hundred starts. Now
-and then a block is well below the rate, and what is refused there is chance; or, where there is
-chance, far above it.
+A pace proceeds in *blocks*, alternately slightly faster and slightly slower than its rate. A block
+ends early if more is refused than random refusals explain, which reduces the rate; fast blocks that
+hold increase it, twice as much each time. A limit is thus hit about once in a hundred starts. Now
+and then a block is well below the rate, and its refusals are random; or, where there are random
+refusals, far above it.
 
-A run of refusals that chance would bring once in ten thousand starts, and hardly once in all since
-the last one, says that the provider takes nothing now: its window is used up, or it is down. What
-got through since the run before it, over that time, is the rate of the limit, whatever its window;
-or less, where it waited for long.
-What came of a start is known when a refusal would have come back: nothing waits for answers.
+A run of refusals that chance would bring once in ten thousand starts, and hardly once among all
+starts since the last run, means that the provider takes nothing now: its window is used up, or it
+is down. What got through since the previous run, divided by that time, is the rate of the limit,
+whatever its window, or less than that if much of the time was spent waiting. The outcome of a start
+is known once a refusal would have come back: nothing waits for answers.
 """
 
 import math
@@ -28,92 +29,98 @@ NEVER: Final = float("inf")
 
 # Evidence.
 TOLERATED: Final = 0.04
-"""The share that is refused without consequence: the target is 5 of 100."""
+"""The refusal share that has no consequence; the target is 5 %."""
 _SUSPECTED: Final = 0.12
-"""The share that the cumulative sum looks for: three times what is tolerated."""
+"""The refusal share that the cumulative sum tests for: three times the tolerated one."""
 _SURE: Final = math.log(20.0)
-"""The likelihood ratio that ends a trial: wrong once in twenty."""
+"""The log likelihood ratio that ends a trial: wrong once in twenty."""
 _DOUBTED: Final = 3.0 * _SURE
-"""The sum that begins one: at 4 % by chance once in a hundred thousand starts."""
+"""The sum that begins a trial: at 4 % reached by chance once in 100,000 starts."""
 _RARE: Final = math.log(1e-4)
-"""How likely a run of refusals is by chance at most, if it stops everything."""
+"""Largest log probability, by chance, of a run of refusals that stops everything."""
 _RARE_AMONG: Final = math.log(0.001)
-"""How likely any such run is among all starts since the last one."""
+"""Largest log probability of any such run among all starts since the last one."""
 _CLEAN: Final = 0.01
-"""The share of refusals below a limit without chance: no clock is perfect."""
+"""The refusal share below a limit without random refusals: no clock is perfect."""
 _CHANCE_MAX: Final = 0.5
-"""More than half refused is not taken for chance: calling faster would gain little."""
+"""A larger share is not taken as random: calling faster would gain little."""
 _FAR_ABOVE: Final = 0.3
-"""So many refused in a trial, and its rate was far above the limit: it says nothing of chance."""
+"""If more than this share is refused in a trial, its rate was far above the limit, and it says
+nothing about random refusals."""
 _PRIOR_STARTS: Final = 20.0
 _PRIOR_REFUSALS: Final = 1.0
-"""What is believed before anything is seen: 5 %, with the weight of 20 starts."""
+"""The prior: 5 % refused, with the weight of 20 starts."""
 _GUESS_STARTS: Final = 24.0
 _TRIAL_STARTS: Final = 50.0
-"""The least that tells that a rate is too high, and the least that tells a share of chance."""
+"""The fewest starts that show that a rate is too high, and that determine a random share."""
 _COUNTED: Final = 256.0
-"""So many starts are remembered for shares and rates; then all counts are halved."""
+"""The starts remembered for shares and rates; beyond that, all counts are halved."""
 _SHARE_GAIN: Final = 1.0 / 64.0
-"""The recent refusal share is that of about 64 starts."""
+"""The recent refusal share covers about 64 starts."""
 
 # Time: providers allow bursts of up to a second's worth, and count by up to a minute.
 _MEMORY_S: Final = 1.0
-"""A trial counts from then on: a window of a second is full of what was sent before."""
+"""When a trial begins to count: a one-second window is full of earlier starts."""
 _BURST_S: Final = 4.0
-"""A rate measured for so long is at most a quarter too high, whatever the burst; a trial at three
+"""A rate measured for this long is at most a quarter too high, whatever the burst; a trial at three
 quarters of it is below the limit, and one a quarter above the limit is refused."""
 _KNOWN: Final = 50
 _LONG_S: Final = 10.0
-"""So many that got through from one run of refusals to the next, this much later, are the limit."""
+"""If this many starts got through between two runs of refusals this far apart, their rate is the
+limit."""
 _LEAST_PER_S: Final = 1.0 / 60.0
-"""A pace is at least one start in the longest window."""
+"""A pace is at least one start per longest window."""
 _LATE_S: Final = 0.002
-"""How late a start may be without delaying the next: timers are late by about that."""
+"""How late a start may be without delaying the next: about the lateness of timers."""
 
 # Moves.
 _SLOWER: Final = 0.75
-"""Of what got through, in a trial: well below the limit, and a small loss if there is none."""
+"""Rate of a trial relative to what got through: well below the limit, and a small loss if there is
+none."""
 _APART: Final = 0.01
-"""A pace alternates between a little more and a little less than its rate, by this part."""
+"""Fraction by which a pace alternates above and below its rate."""
 _GAIN: Final = 0.02
-"""What a refusal too many takes off the rate."""
+"""Reduction of the rate for one refusal too many."""
 _GROWTH: Final = 0.5
-"""What two blocks give back, in such steps: every other block at the faster rate is refused."""
+"""Growth per two blocks, in units of the gain: every other block at the faster rate is refused."""
 _DOUBLINGS_MAX: Final = 6
 _FIRST_DOUBLINGS: Final = 3
-"""The climb doubles with each fast block that holds; from here on where the rate is a guess."""
+"""Doublings of the growth, one with each fast block that holds: the most, and the first value where
+the rate is a guess."""
 _BLOCK_STARTS: Final = 25.0
 _BLOCK_S: Final = 2.0
-"""A block is at least so long: twice what a provider remembers."""
+"""Least length of a block: twice what a provider remembers."""
 _BLOCKS_MORE: Final = 30.0
-"""It is longer by so many times the share of chance, which is to be told apart."""
+"""Extra length of a block per share of random refusals, which have to be told apart."""
 _SURPRISE: Final = 0.9
-"""So many refusals more than by chance end a block."""
+"""Refusals beyond the random ones that end a block."""
 _EARLY: Final = 6.0
 _EARLY_MAX: Final = 4
-"""Blocks that end within so few starts, one after another, take off twice as much each time."""
+"""Consecutive blocks that end within this few starts reduce the rate twice as much each time, up to
+a maximum."""
 _FIRST_STARTS: Final = 8.0
-"""The length of a block, while the climb has doubled so often."""
+"""Length of a block, in starts, while the growth is doubled at least `_FIRST_DOUBLINGS` times."""
 _BELOW: Final = 0.06
 _DEEP_AFTER: Final = 2
-"""After so many slow blocks one is so far below the rate; further by the share of chance."""
+"""After this many slow blocks one is this far below the rate, plus the share of random refusals."""
 _CHANCE_STARTS: Final = 200.0
-"""What is known of chance has the weight of so many starts."""
+"""The weight, in starts, of what is known of random refusals."""
 _NONE: Final = 2.0
-"""So many refusals expected by chance and none seen: the share is lower."""
+"""If this many random refusals were expected and none was seen, their share is lower."""
 _CHANCE_GROWTH: Final = 30.0
 _CHANCE_GROWTH_MAX: Final = 1.5
-"""Where chance ends blocks early, more is given back, by so many times its share."""
+"""Where random refusals end blocks early, growth is larger by this many times their share, up to a
+maximum."""
 _FAR: Final = 0.25
 _FAR_AFTER: Final = 4
 _FAR_AFTER_MAX: Final = 64
-"""Where some are refused by chance, every so many blocks one is far faster; after each that was
+"""Where some refusals are random, one block in this many is far faster; after each that was
 refused, half as often."""
 _LEFT: Final = 0.5
 _FOUND_LEFT: Final = 0.9
-"""What a run of refusals leaves of a pace at least: first, and once the limit was found."""
+"""The least that a run of refusals leaves of a pace: at first, and once the limit was found."""
 _WAITED_PART: Final = 0.3
-"""Where more of the time was spent waiting, runs are dear, and the first of the two holds."""
+"""If more of the time was spent waiting, runs are expensive, and the first of the two applies."""
 
 _FREE: Final = 0
 _TRIAL: Final = 1
@@ -149,7 +156,7 @@ class Pace:
         self._counted_from_s = 0.0
         self._best_per_s = 0.0
         self._is_guess = False
-        """Whether the rate on trial is from a burst, and may be far too high."""
+        """Whether the rate on trial comes from a burst and may be far too high."""
         self._before_starts = self._before_refusals = 0.0
         self._base_per_s = NEVER
         self._held_per_s = 0.0
@@ -167,15 +174,15 @@ class Pace:
 
     @property
     def run(self) -> int:
-        """So many refused one after another are more than chance, by the recent refusal share.
+        """The number of consecutive refusals that is more than chance, by the recent refusal share.
 
-        Chance brings every run, given enough starts: the more of them, the longer it has to be.
+        Chance brings any run, given enough starts: the more starts, the longer the run must be.
         """
         rare = min(_RARE, _RARE_AMONG - math.log(max(1, self._through)))
         return max(3, math.ceil(rare / math.log(max(self.chance, self.share, TOLERATED))))
 
     def start(self, now: float, refusal_s: float) -> None:
-        """A request starts; a refusal would be known after about `refusal_s`."""
+        """Records a start; a refusal would be known after about `refusal_s`."""
         self._patience_s = 1.2 * refusal_s
         self._through += 1
         self.share -= _SHARE_GAIN * self.share
@@ -188,20 +195,20 @@ class Pace:
             self.next_s = max(self.next_s, now - min(gap_s, _LATE_S)) + gap_s
 
     def space(self, next_s: float) -> None:
-        """Lets nothing start before then."""
+        """Lets nothing start before `next_s`."""
         self.next_s = max(self.next_s, next_s)
 
     def idle(self, for_s: float) -> None:
-        """Nothing wanted to start for so long; that time says nothing of a rate."""
+        """Excludes time without demand, which says nothing about a rate."""
         self._since_s += for_s
         self._through_since_s += for_s
 
     def forgive(self) -> None:
-        """A start was refused, whatever for."""
+        """Takes back the count of a start that was refused for any reason."""
         self._through -= 1
 
     def refuse(self, at_s: float, now: float) -> None:
-        """A start was refused for its rate, or by chance."""
+        """Records a start that was refused for its rate, or at random."""
         # Those that started before it would have been refused before it.
         self._settle(now, at_s)
         self.share += _SHARE_GAIN
@@ -219,9 +226,9 @@ class Pace:
             self._try_slower(now)
 
     def stop(self, now: float, resumes_s: float) -> None:
-        """A run of refusals: what got through since the last one is the rate of the limit.
+        """Handles a run of refusals: what got through since the last one is the rate of the limit.
 
-        At least: while it waited, a limit without a burst would have let more through.
+        This is a lower bound: during the wait, a limit without a burst would have let more through.
         """
         elapsed_s = now - self._through_since_s
         if self._state == _KEPT:
@@ -244,7 +251,7 @@ class Pace:
         self._waited_s = max(0.0, resumes_s - now)
 
     def _bounded(self, per_s: float, now: float) -> float:
-        """A new estimate of the limit, not far below the one in use: it may be from few starts."""
+        """Bounds a new estimate of the limit near the current one, as it may be from few starts."""
         if self._state == _PACED and self._held_per_s > 0.0:
             held_per_s, self._held_per_s = self._held_per_s, 0.0
             return min(self._base_per_s, max(held_per_s, per_s))
@@ -260,21 +267,21 @@ class Pace:
         return max(least_per_s, min(was_per_s, per_s))
 
     def pace_at(self, per_s: float, now: float, doublings: int = 0) -> None:
-        """Spaces starts by a rate, and looks for a better one."""
+        """Paces starts at a rate, and searches for a better one."""
         self._state = _PACED
         self._base_per_s = self._best_per_s = max(_LEAST_PER_S, per_s)
         self._doublings = doublings
         self._begin_block(_LOW, now, now)
 
     def keep(self, per_s: float) -> None:
-        """Spaces starts by a rate that is known."""
+        """Paces starts at a known rate."""
         self._state = _KEPT
         self._counted_from_s = NEVER
         self.per_s = self._base_per_s = self._best_per_s = per_s
         self._pending.clear()
 
     def drop(self, now: float) -> None:
-        """Starts are free."""
+        """Removes the pace."""
         self._state = _FREE
         self._counted_from_s = 0.0
         self.per_s = NEVER
@@ -317,7 +324,7 @@ class Pace:
         self._since_s = 0.5 * (now + self._since_s)
 
     def _begin_block(self, block: int, counted_from_s: float, now: float) -> None:
-        """Starts are at another rate; those made before do not count."""
+        """Begins a block at another rate; earlier starts do not count."""
         self._block = block
         below = min(0.5, _BELOW + self.chance)
         more = (-_APART, _APART, _FAR, -below)[block]
@@ -328,7 +335,7 @@ class Pace:
         self._count_anew(max(counted_from_s, now))
 
     def _judge_block(self, now: float) -> None:
-        """Ends a block when it is long enough, or when more are refused than chance explains."""
+        """Ends a block that is long enough, or in which more is refused than chance explains."""
         excess = self._refusals - self.chance * self._starts
         is_far = self._block == _FAR_BLOCK
         least = _BLOCK_STARTS * (1.0 + _BLOCKS_MORE * self.chance)
@@ -358,7 +365,7 @@ class Pace:
         self._begin_block(block, now + _MEMORY_S if is_refused else now, now)
 
     def _end_block(self, excess: float, *, is_refused: bool) -> None:
-        """Moves the rate by what a block has shown, if it was used."""
+        """Moves the rate by the result of a block, if the block was used."""
         if self._block_used < 0.5 * self._starts:
             return
         if self._block == _FAR_BLOCK:
@@ -396,14 +403,14 @@ class Pace:
         return (self._refusals + _PRIOR_REFUSALS) / (self._starts + _PRIOR_STARTS)
 
     def _suspect(self) -> None:
-        """Begins to look for more refusals than are tolerated."""
+        """Starts testing for more refusals than are tolerated."""
         tolerated, suspected = self.chance + TOLERATED, self.chance + _SUSPECTED
         self._sum = 0.0
         self._weight_refusal = math.log(suspected / tolerated)
         self._weight_start = math.log((1.0 - suspected) / (1.0 - tolerated))
 
     def _try_slower(self, now: float) -> None:
-        """Begins a trial; more than half refused needs none."""
+        """Begins a trial, or paces at once if more than half were refused."""
         share = self._known_share()
         through = max(1.0, self._starts - self._refusals)
         per_s = through / max(1e-6, now - self._since_s)

@@ -1,8 +1,8 @@
-"""Task admission: whether a unit of work that is ready may start, and on which resources.
+"""Task admission: whether a ready unit of work may start, and on which resources.
 
-Used in two phases: `select` says whose turn it is, `acquire` gives it a lease or says why not,
-`commit` takes it out of the queue and fails when the queue changed meanwhile (then the lease goes
-back). `admit` does the last two at once. Time is an argument; nothing here waits.
+It works in phases: `select` says whose turn it is, `acquire` gives it a lease or the reason why
+not, `commit` takes it out of the queue and fails if the queue changed meanwhile (the lease must
+then be released). `admit` does the last two at once. Time is an argument; nothing here waits.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from windtunnel.admission.tasks.sharing import BoundedBorrow, SharePolicy
 from windtunnel.core.errors import InputError, nearest
 
 SUBMISSION: Final = "submission"
-"""Every task takes one: how many may be in flight at all."""
+"""Every task takes one: it limits how many may be in flight at all."""
 LLM_WAIT: Final = "llm_wait"
 """Taken by tasks that will wait for a model."""
 
@@ -38,7 +38,7 @@ _RELEASED: Final = ReleaseResult.RELEASED
 
 @dataclass(frozen=True)
 class TaskDenied:
-    """A task may not start now: why, and the numbers that tipped it."""
+    """A task may not start now: why, and the decisive numbers."""
 
     task_id: str
     reason: TaskDenial
@@ -79,7 +79,7 @@ class TaskAdmission:
             )
 
     def demand(self, amounts: Mapping[str, int]) -> DemandLane:
-        """The lane of tasks that ask for these amounts; the same lane for the same amounts."""
+        """Returns the lane of tasks that need these amounts; equal amounts share a lane."""
         for name, amount in amounts.items():
             if name not in self._resources:
                 raise InputError(
@@ -108,7 +108,7 @@ class TaskAdmission:
         cost: float = 1.0,
         is_again: bool = False,  # noqa: FBT001, FBT002 - compiled calls are cheaper by place
     ) -> bool:
-        """Adds a ready task, before others of its group if it had its turn; False: it waits."""
+        """Queues a ready task, first in its group if it had its turn; False if already queued."""
         work = QueuedWork(task_id, group, lane, payload, cost)
         accepted = self.queue.enqueue(work, is_again)
         if accepted and self._reports:
@@ -116,14 +116,14 @@ class TaskAdmission:
         return accepted
 
     def discard(self, task_id: str, now: float) -> bool:
-        """Takes back a task that still waits; False when it does not."""
+        """Withdraws a queued task; False if it is not queued."""
         item = self.queue.discard(task_id)
         if item is not None and self._reports:
             self._report(now, EventKind.TASK_DISCARDED, task_id, item.group.key)
         return item is not None
 
     def select(self) -> Selection | None:
-        """The next task that may start; asking again gives the same answer."""
+        """Returns the next task that may start; asking again gives the same answer."""
         if self.is_shut:
             return None
         queue = self.queue
@@ -141,7 +141,7 @@ class TaskAdmission:
             self._hold(group, standing)
 
     def acquire(self, selection: Selection, now: float) -> TaskLease | TaskDenied:
-        """A lease for what was selected, unless what it needs has gone meanwhile."""
+        """Returns a lease for the selected task, unless what it needs is no longer available."""
         group, item = selection.group, selection.item
         lane = item.lane
         denied = self._lacks(item)
@@ -168,7 +168,7 @@ class TaskAdmission:
         return lease
 
     def commit(self, selection: Selection, now: float) -> QueuedWork | None:
-        """Takes out what was selected; None when the queue has changed since."""
+        """Takes the selected task out of the queue; None if the queue has changed since."""
         item = self.queue.commit(selection)
         if item is None and self._reports:
             kind = EventKind.TASK_STALE_SELECTION
@@ -176,7 +176,7 @@ class TaskAdmission:
         return item
 
     def admit(self, selection: Selection, now: float) -> TaskLease:
-        """A lease for what was just selected, which leaves the queue."""
+        """Returns a lease for the task just selected, and takes it out of the queue."""
         lease = self.acquire(selection, now)
         assert isinstance(lease, TaskLease), "what was selected fits"
         item = self.queue.commit(selection)
@@ -210,11 +210,12 @@ class TaskAdmission:
         return result
 
     def shut_down(self) -> None:
-        """Nothing more is selected; leases still come back."""
+        """Selects nothing more; leases can still be released."""
         self.is_shut = True
 
     def evaluate(self, group: QueueGroup) -> TaskDenied | None:
-        """Why a group's first task may not start by right, or None; nothing changes."""
+        """Returns why a group's first task may not start within its share, or None; changes
+        nothing."""
         head, lane = group.first, group.lane
         assert head is not None
         assert lane is not None
@@ -233,7 +234,7 @@ class TaskAdmission:
         )
 
     def explain_blocked(self) -> dict[str, TaskDenied]:
-        """Why each waiting group's first task may not start; costs a look at each group."""
+        """Returns why each waiting group's first task may not start, in O(groups)."""
         denials: dict[str, TaskDenied] = {}
         for key, group in self.queue.groups.items():
             denied = self.evaluate(group) if group.lane is not None else None
@@ -294,7 +295,7 @@ class TaskAdmission:
         self._availability_changed(resource, before, before - amount)
 
     def _availability_changed(self, resource: SharedResource, before: int, after: int) -> None:
-        """Opens and closes the lanes and bays that an amount more or less makes fit or not."""
+        """Opens and closes the lanes and bays whose demand newly fits, or no longer does."""
         if resource.shared:
             for number, bay in enumerate(resource.short_bays):
                 needed = resource.short_amounts[number]
@@ -325,7 +326,7 @@ class TaskAdmission:
             account.debt = account.debt - amount if account.debt > amount else 0
 
     def _hold(self, group: QueueGroup, standing: int) -> None:
-        """Remembers what must change before a group that gives way is judged again."""
+        """Records what must change before a yielding group is judged again."""
         self.queue.release_hold(group)
         resource = self._policy.resource
         assert resource is not None
@@ -349,7 +350,8 @@ class TaskAdmission:
         self.queue.set_standing(group, READY)
 
     def _wake(self) -> None:
-        """Readmits groups that gave way to contenders now fewer, or were refused while alone."""
+        """Readmits groups that yielded to contenders that are fewer now, or were refused while
+        alone."""
         dirty = self.queue.dirty
         for resource in dirty:
             resource.is_dirty = False

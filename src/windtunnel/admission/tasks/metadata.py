@@ -1,4 +1,4 @@
-"""What is scheduled of one kind of work: its fairness group, and the resources that it needs."""
+"""Scheduling of one kind of work: its fairness group, and the resources that it needs."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -13,7 +13,7 @@ ADMITTED_PER_WEIGHT: Final = 2
 
 
 class WorkKind(StrEnum):
-    """Local work needs no model; model work one endpoint; custom work something of its own."""
+    """Local work needs no model, model work one endpoint, custom work some of its own."""
 
     LOCAL = "local"
     MODEL = "model"
@@ -21,7 +21,7 @@ class WorkKind(StrEnum):
 
 
 class SchedulingMetadata(NamedTuple):
-    """What kind of work this is, its identity, and its share.
+    """The kind of some work, its identity, and its weight.
 
     The identity of model work is ("model", provider, model, domain).
     """
@@ -32,7 +32,7 @@ class SchedulingMetadata(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """What the scheduler works with: fairness group, resources, and the endpoint if known."""
+    """The scheduler's input: fairness group, resources, and the endpoint if known."""
 
     group: GroupShare
     amounts: Mapping[str, int]
@@ -42,7 +42,7 @@ class Resolved(NamedTuple):
 def resolve(
     metadata: SchedulingMetadata, columns: Sequence[str], admitted_most: int, priority: int = 0
 ) -> Resolved:
-    """The group and the resources of work that fills these columns."""
+    """Returns the group and the resources of work that fills these columns."""
     amounts = {SUBMISSION: 1}
     admitted_limit = 0
     request_key = None
@@ -62,7 +62,8 @@ def resolve(
 def task_limits(
     in_flight: int, generators: Sequence[tuple[SchedulingMetadata, Resolved]]
 ) -> dict[str, int]:
-    """The limits of all resources that these generators name: an endpoint's least weight holds."""
+    """Returns the limits of all resources that these generators name; of an endpoint's weights, the
+    smallest applies."""
     limits = {SUBMISSION: in_flight, LLM_WAIT: in_flight}
     for metadata, resolved in generators:
         for name in resolved.amounts:

@@ -1,8 +1,8 @@
-"""Prefers a task whose model is free over one whose model is busy; it never stops the work.
+"""Prefers tasks whose model is free over tasks whose model is busy; it never stops the work.
 
-Read-only towards request admission. When a task's endpoint is pressed and another group's task may
-go whose endpoint is not, the pressed one is passed over this time. When all are pressed, the first
-in fair order goes: waiting then happens at the endpoint, and nothing can deadlock.
+It only reads request admission. If a task's endpoint is under pressure, and another group's task
+may go whose endpoint is not, the first is skipped this time. If all are under pressure, the first
+in fair order goes: it then waits at the endpoint, and nothing can deadlock.
 """
 
 from enum import StrEnum
@@ -16,11 +16,11 @@ from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.tasks.admission import TaskAdmission
 
 LOOKS_MAX: Final = 16
-"""How many pressed lanes are passed over at most in one selection."""
+"""Most lanes under pressure that are skipped in one selection."""
 
 
 class Pressure(StrEnum):
-    """Why an endpoint counts as pressed, in the order in which it is looked at."""
+    """Why an endpoint counts as under pressure, in the order of the checks."""
 
     AGGREGATE_CAP = "provider_model_aggregate_cap"
     COOLDOWN = "cooldown"
@@ -29,7 +29,7 @@ class Pressure(StrEnum):
 
 
 class PressureAdvisory:
-    """Chooses among the tasks that may go by how their endpoints fare."""
+    """Chooses among the tasks that may go by the pressure on their endpoints."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class PressureAdvisory:
         self.skips = 0
 
     def watch(self, lane: DemandLane, provider: str, model: str, domain: Domain) -> None:
-        """Tasks of this lane will call this endpoint, or one of several that were named."""
+        """Registers an endpoint that tasks of this lane will call; a lane may have several."""
         keys = self._keys.setdefault(lane, [])
         if (provider, model, domain) not in keys:
             keys.append((provider, model, domain))
 
     def pressure(self, lane: DemandLane, now: float) -> Pressure | None:
-        """Why the first of a lane's endpoints is pressed, if all of them are; else None."""
+        """Returns why the first of a lane's endpoints is under pressure, if all of them are."""
         first: Pressure | None = None
         for provider, model, domain in self._keys.get(lane, ()):
             pressure = self._pressure_on(provider, model, domain, now)
@@ -80,7 +80,7 @@ class PressureAdvisory:
         return None
 
     def select(self, now: float) -> Selection | None:
-        """The first task in fair order whose endpoint is free; the very first when none is."""
+        """The first task in fair order whose endpoint is free; the very first if none is."""
         queue = self._tasks.queue
         first = self._tasks.select()
         chosen, passed = first, list[Selection]()

@@ -1,7 +1,7 @@
-"""How many row groups are worked on at once.
+"""How many row groups are in progress at once.
 
-More while models idle for want of ready work, fewer while ready work only piles up. Lowering the
-target evicts nothing: groups in work are finished, the next ones wait.
+More while models idle for lack of ready work, fewer while ready work only piles up. Lowering the
+target evicts nothing: groups in progress are finished, the next ones wait.
 """
 
 from enum import StrEnum
@@ -13,11 +13,11 @@ from windtunnel.admission.events import EventKind, EventReporter
 from windtunnel.core.errors import InputError
 
 QUEUED_PER_IN_FLIGHT_MAX: Final = 4
-"""More tasks queued than this many times what may be in flight: no further group is started."""
+"""With this many tasks queued per task that may be in flight, no further group is started."""
 LOOKS_UNTIL_RAISE: Final = 2
 LOOKS_UNTIL_LOWER: Final = 4
 OVERFED_RATIO: Final = 2
-"""Waiting model work of more than this many times the model slots: groups are only held open."""
+"""With more queued model work than this many times the model slots, groups are only held open."""
 ROWS_GUARD_MIN: Final = 8192
 ROWS_GUARD_BUFFERS: Final = 3
 
@@ -29,7 +29,7 @@ class RowGroupReason(StrEnum):
     HARD_CAP = "hard_cap"
     ADMITTED_ROWS = "max_admitted_rows"
     BELOW_TARGET = "below_target"
-    """More may be admitted as it is."""
+    """More groups may be admitted at the current target."""
     DEFERRED = "deferred_tasks"
     QUEUED_TASKS = "queued_task_guardrail"
     NO_LLM_WAIT = "no_llm_wait_resource"
@@ -41,17 +41,17 @@ class RowGroupReason(StrEnum):
 
 
 class RowGroupView(msgspec.Struct, frozen=True):
-    """What the scheduler sees when it looks."""
+    """The state that a decision is based on."""
 
     active: int
     next_rows: int
-    """Rows of the next pending group; 0 when none is pending."""
+    """Rows of the next pending group; 0 if none is pending."""
     admitted_rows: int
     queued_tasks: int
     queued_llm: int
     leased_llm: int
     llm_limit: int
-    """0 when no work needs a model."""
+    """0 if no work needs a model."""
     is_deferred_blocking: bool = False
 
 
@@ -64,7 +64,7 @@ class RowGroupDecision(msgspec.Struct, frozen=True):
 
 
 class RowGroupAdmission:
-    """Moves the target by one at a time; small waverings move nothing."""
+    """Moves the target by one at a time; small fluctuations do not move it."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class RowGroupAdmission:
         return view.next_rows > 0 and view.active < self.target and not self._lacks_rows(view)
 
     def decide(self, view: RowGroupView, now: float) -> RowGroupDecision:
-        """One look: the target moves by at most one."""
+        """Decides once; the target moves by at most one."""
         before = self.target
         reason = self._blocking(view)
         overfed = view.llm_limit > 0 and view.queued_llm > OVERFED_RATIO * view.llm_limit
@@ -155,5 +155,5 @@ class RowGroupAdmission:
 
 
 def rows_guard(records: int, buffer_size: int) -> int:
-    """How many rows may be in work at once, when more groups are admitted by themselves."""
+    """Returns how many rows may be in progress at once if groups are admitted adaptively."""
     return max(1, min(records, max(ROWS_GUARD_BUFFERS * buffer_size, ROWS_GUARD_MIN)))

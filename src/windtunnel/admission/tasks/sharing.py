@@ -1,11 +1,11 @@
-"""How groups share resources that several of them want: strict shares, or shares with borrowing.
+"""How groups share contended resources: strict shares, or shares with borrowing.
 
-A policy judges a group whose next task would fit. It may say that the group gives way to others
-(*yielding*: it goes only when no other can, so that giving way never leaves a resource idle) or
-that it may not go at all (*refused*: a ceiling that someone asked for). It changes nothing.
+A policy judges a group whose next task would fit. The group may have to yield to others
+(*yielding*: it goes only if no other can, so that yielding never leaves a resource idle) or may not
+go at all (*refused*: a configured ceiling). Judging changes no group.
 
-What tipped a judgement is left on the policy until the next one: the denial, the resource, and
-the combined weight of contenders at or below which the group should be judged again.
+The grounds of a judgement stay on the policy until the next one: the denial, the resource, and the
+combined weight of contenders at or below which the group should be judged again.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from windtunnel.admission.reasons import TaskDenial
 from windtunnel.core.errors import InputError
 
 RESERVED_MAX: Final = 8
-"""A reserve for newcomers is never more than this many units."""
+"""Largest reserve for newcomers, in units."""
 GROUP_DEBT: Final = "group"
 LEASE_DEBT: Final = "lease"
 
@@ -42,7 +42,7 @@ class SharePolicy:
         self.repays_by_lease = False
 
     def judge(self, group: QueueGroup, lane: DemandLane, accounts: list[GroupAccount]) -> int:  # noqa: ARG002
-        """READY, YIELDING or REFUSED."""
+        """Returns READY, YIELDING or REFUSED."""
         return READY
 
     def borrowed(
@@ -51,12 +51,13 @@ class SharePolicy:
         lane: DemandLane,  # noqa: ARG002
         accounts: list[GroupAccount],  # noqa: ARG002
     ) -> list[int] | None:
-        """How much of each amount a lease granted now would borrow; None for nothing at all."""
+        """Returns how much of each amount a lease granted now would borrow; None for nothing at
+        all."""
         return None
 
 
 class StrictFair(SharePolicy):
-    """Holds a group to its admitted limit while others that could go want the same resource."""
+    """Limits a group to its admitted limit while others that could go want the same resource."""
 
     def judge(self, group: QueueGroup, lane: DemandLane, accounts: list[GroupAccount]) -> int:  # noqa: ARG002
         limit = group.spec.admitted_limit
@@ -72,14 +73,14 @@ class StrictFair(SharePolicy):
 
 
 class BoundedBorrow(SharePolicy):
-    """Shares by weight; a group may borrow unused shares, and gives way while in debt.
+    """Shares by weight; a group may borrow unused shares, and yields while in debt.
 
     A group beyond its share of a contended resource, or still in debt for it, yields. Debt is
-    repaid by group (every returned lease pays back, up to what is owed) or by lease (only a
+    repaid by group (every released lease pays back, up to what is owed) or by lease (only a
     borrowed lease pays back what it borrowed).
 
-    Where a budget is what is short, an equal part of the slots would be a larger share of it for
-    long calls than for short ones: there each group goes in its turn.
+    If a budget is the scarce resource, equal parts of the slots would give long calls a larger
+    share of it than short ones: there each group goes in its turn.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class BoundedBorrow(SharePolicy):
         ceiling: int | None = None,
         ceilings: Mapping[tuple[str, str], int] | None = None,
     ) -> None:
-        """`ceiling` bounds what any group may owe; `ceilings` does so by (group, resource)."""
+        """Creates the policy; `ceiling` limits a group's debt, `ceilings` by (group, resource)."""
         super().__init__()
         if repayment not in (GROUP_DEBT, LEASE_DEBT):
             raise InputError(f"{repayment!r} is not a debt rule", allowed="group, lease")
@@ -163,7 +164,7 @@ class BoundedBorrow(SharePolicy):
     def _weight_that_allows(
         self, group: QueueGroup, resource: SharedResource, projected: int
     ) -> int:
-        """The combined weight of contenders at which the share reaches `projected`."""
+        """Returns the combined weight of contenders at which the share reaches `projected`."""
         own, limit = group.spec.weight, resource.limit
         if projected > limit or projected > group.spec.admitted_limit or projected <= 1:
             return own
@@ -185,7 +186,7 @@ class BoundedBorrow(SharePolicy):
 def strict_share(
     limit: int, own: int, together: int, admitted_limit: int, *, round_up: bool
 ) -> int:
-    """A group's part of a limit by weight: at least 1 of what there is, at most what it may run."""
+    """Returns a group's part of a limit by weight: at least 1 if any, at most what it may run."""
     if limit <= 1:
         return limit
     part = (limit * own + together - 1) // together if round_up else limit * own // together
@@ -197,7 +198,7 @@ def strict_share(
 
 
 def newly_borrowed(amount: int, projected: int, strict: int, debt: int) -> int:
-    """What a lease adds to a group's debt: what lies beyond its share and is not yet owed."""
+    """Returns what a lease adds to a group's debt: what exceeds its share and is not owed yet."""
     fresh = projected - strict - debt
     if fresh <= 0:
         return 0
@@ -205,7 +206,7 @@ def newly_borrowed(amount: int, projected: int, strict: int, debt: int) -> int:
 
 
 def reserve(limit: int, fraction: float) -> int:
-    """What may not be borrowed, kept for the next group that comes."""
+    """Returns what may not be borrowed, as it is reserved for the next new group."""
     exact = limit * fraction
     whole = int(exact)
     return min(RESERVED_MAX, whole if whole == exact else whole + 1)
