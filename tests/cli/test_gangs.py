@@ -138,7 +138,7 @@ def test_what_may_not_change_is_said_with_its_line(tmp_path: Path) -> None:
     new.write_text(yaml.safe_dump(manifest))
     done = CliRunner().invoke(gangs, ["validate", str(new), "--was", old])
     assert str(done.exception).startswith(f"{new}:11: spec.template.cliques[0].spec.minAvailable: ")
-    assert "it was 2, and cannot become 1 (make another set instead)" in str(done.exception)
+    assert "it was 2, and cannot become 1 (create another set instead)" in str(done.exception)
 
 
 def test_replicas_that_would_change_nothing_are_noted(tmp_path: Path) -> None:

@@ -124,12 +124,12 @@ FAULTS: list[tuple[str, Change, str]] = [
     (
         "two cliques of a name",
         lambda m: put(name="pc-b")(the_clique(m)),
-        "cliques[1].name: there is another clique of the name 'pc-b'",
+        "cliques[1].name: there is another clique named 'pc-b'",
     ),
     (
         "two roles of a name",
         lambda m: put(roleName="pc-b")(the_clique(m)["spec"]),
-        "cliques[1].spec.roleName: there is another role of the name 'pc-b'",
+        "cliques[1].spec.roleName: there is another role named 'pc-b'",
     ),
     (
         "minimum 0",
@@ -181,7 +181,7 @@ FAULTS: list[tuple[str, Change, str]] = [
     (
         "two groups of a name",
         lambda m: template_of(m)["podCliqueScalingGroups"].append(group("sg-x", ["pc-a"])),
-        "podCliqueScalingGroups[1].name: there is another scaling group of the name 'sg-x'",
+        "podCliqueScalingGroups[1].name: there is another scaling group named 'sg-x'",
     ),
     ("group without replicas", lambda m: put(replicas=0)(the_group(m)), "replicas: 0 is too small"),
     (
@@ -244,7 +244,7 @@ FAULTS: list[tuple[str, Change, str]] = [
     (
         "two names for one clique",
         lambda m: put(name="sg-x-0-pc-b")(the_clique(m)),
-        "'sg-x-0-pc-b' is what replica 0 of the group 'sg-x' calls its clique 'pc-b'",
+        "replica 0 of the group 'sg-x' gives this name to its clique 'pc-b'",
     ),
     (
         "unavailable",
@@ -254,7 +254,7 @@ FAULTS: list[tuple[str, Change, str]] = [
     (
         "rolling on delete",
         lambda m: put(updateStrategy={"type": "OnDelete", "rollingUpdate": {}})(m["spec"]),
-        "nothing is rolled with OnDelete",
+        "OnDelete has no rolling update",
     ),
     (
         "rolling of a member",
@@ -293,10 +293,10 @@ def test_each_mistake_has_its_sentence(change: Change, sentence: str) -> None:
         ({"a": ["x"]}, "there is no clique 'x'"),
         ({"a": ["b", "b"]}, "the clique 'b' is there twice"),
         ({"a": [""]}, "the name is empty"),
-        ({"a": ["b"], "b": ["a"]}, "in a circle: a after b after a"),
+        ({"a": ["b"], "b": ["a"]}, "in a cycle: a after b after a"),
         (
             {"a": ["b"], "b": ["c"], "c": ["d"], "d": ["b"]},
-            "in a circle: b after c after d after b",
+            "in a cycle: b after c after d after b",
         ),
         ({"b": ["a"], "c": ["a"], "d": ["b", "c"]}, None),
         ({"b": ["a"], "d": ["c"]}, None),
@@ -325,7 +325,7 @@ def test_the_name_budget_is_45_letters(lengths: tuple[int, int, int], fits: bool
     if fits:
         load(manifest)
     else:
-        with pytest.raises(InputError, match="have 46 letters together"):
+        with pytest.raises(InputError, match="have 46 characters in total"):
             load(manifest)
 
 
@@ -362,8 +362,8 @@ def test_a_claim_template_asks_for_a_device_and_is_named_once() -> None:
     claims = [{"name": "t", "templateSpec": {"spec": {}}}] * 2
     with pytest.raises(InputError) as caught:
         load(workload(1, resourceClaimTemplates=claims))
-    assert "the claim asks for no device" in str(caught.value)
-    assert "another claim template of the name 't'" in str(caught.value)
+    assert "the claim requests no device" in str(caught.value)
+    assert "another claim template named 't'" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -614,6 +614,6 @@ def test_devices_without_a_limit_are_noted() -> None:
     resources = the_clique(manifest)["spec"]["podSpec"]["containers"][0]["resources"]
     resources["requests"]["nvidia.com/gpu"] = "1"
     (note,) = load_set(manifest).warnings
-    assert "'main' asks for nvidia.com/gpu without a limit, which Kubernetes refuses" in note
+    assert "'main' requests nvidia.com/gpu without a limit, which Kubernetes refuses" in note
     resources["limits"] = {"nvidia.com/gpu": "1"}
     assert load_set(manifest).warnings == ()

@@ -46,7 +46,7 @@ from windtunnel.core.errors import InputError
         (
             {"topologyName": "cluster", "packDomain": "rack", "pack": {"required": "rack"}},
             None,
-            "packDomain is an old word for pack.required",
+            "packDomain is the old form of pack.required",
         ),
     ],
 )
@@ -88,7 +88,7 @@ def test_a_preference_that_changes_nothing_is_said() -> None:
         ([("Zone", "z")], [], "'Zone' is not a domain"),
         ([], [], "the list has no item"),
         ([("zone", "z")], ["kai"], "there is no scheduler 'kai'"),
-        ([("zone", "z")], ["volcano"], "the scheduler 'volcano' knows no topologies"),
+        ([("zone", "z")], ["volcano"], "the scheduler 'volcano' does not support topologies"),
         ([("zone", "z")], ["kai-scheduler"] * 2, "the scheduler 'kai-scheduler' is there twice"),
     ],
 )

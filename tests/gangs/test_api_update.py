@@ -38,7 +38,7 @@ UPDATES: list[tuple[str, Change, str | None]] = [
     ("priority", lambda m: put(priorityClassName="high")(template_of(m)), None),
     ("delay", lambda m: put(terminationDelay="1h")(template_of(m)), None),
     ("reorder", lambda m: template_of(m)["cliques"].reverse(), None),
-    ("remove", lambda m: template_of(m)["cliques"].pop(0), "now without pc-a (make another set"),
+    ("remove", lambda m: template_of(m)["cliques"].pop(0), "now without pc-a (create another set"),
     ("rename", lambda m: put(name="pc-z")(the_clique(m)), "without pc-a and with pc-z"),
     ("role", lambda m: put(roleName="r")(the_clique(m)["spec"]), "was 'pc-a', and cannot become"),
     ("minimum", lambda m: put(minAvailable=1)(the_clique(m)["spec"]), "it was 2, and cannot"),
@@ -61,7 +61,7 @@ UPDATES: list[tuple[str, Change, str | None]] = [
     (
         "groups",
         lambda m: template_of(m).pop("podCliqueScalingGroups"),
-        "the scaling groups of a set stay: sg-x",
+        "the scaling groups of a set cannot change: sg-x",
     ),
     (
         "topology",
@@ -101,7 +101,7 @@ def test_the_order_of_cliques_stays_where_they_start_in_order() -> None:
     changed = workload(3)
     template_of(changed)["cliques"].reverse()
     old, new = (SetManifest.model_validate(one) for one in (workload(3), changed))
-    with pytest.raises(InputError, match="the order of the cliques stays"):
+    with pytest.raises(InputError, match="the startup order of the cliques cannot change"):
         check_update(old, new)
 
 

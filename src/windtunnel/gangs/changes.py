@@ -8,7 +8,7 @@ class Changes:
 
     def __init__(self) -> None:
         self.sets: Final[dict[str, None]] = {}
-        """Sets that changed themselves."""
+        """Sets to check as a whole."""
         self.parts: Final[dict[str, dict[int, None]]] = {}
         """By set, the replicas with a changed part."""
         self.groups: Final[dict[str, None]] = {}

@@ -82,7 +82,7 @@ class Thing:
         is its clique."""
         self.created_s = NEVER
         self.deleted_s = NEVER
-        """When its deletion began; the object stays until all finalizers are removed."""
+        """When its deletion began; the object remains while a finalizer or the like holds it."""
         self.finalizers: tuple[str, ...] = ()
         """Finalizers that must be removed before it is gone."""
         self.conditions: dict[str, Condition] = {}
@@ -111,7 +111,7 @@ class Thing:
         """Returns a new object with the same construction arguments and no history."""
         raise NotImplementedError
 
-    # Kept by the view.
+    # Maintained by the view.
 
     def mark(self, changes: Changes) -> None:
         """Records what has to be checked after a change of this object."""
@@ -179,7 +179,7 @@ class GangMember(Owned):
         """The template for pods; an update of a clique replaces it."""
 
 
-# What a pod counts for in its clique.
+# Marks under which a clique counts a pod.
 _ACTIVE: Final = 1
 _SCHEDULED: Final = 2
 _GATED: Final = 4
@@ -319,7 +319,7 @@ class PodIndex:
         """Ready active pods whose template differs: creation time, index and name, oldest first."""
         self.indices: Final[list[tuple[int, int, str]]] = []
         """Index, turn and name of active pods, sorted."""
-        self._taken: Final[dict[int, int]] = {}  # by index: active pods that have it
+        self._taken: Final[dict[int, int]] = {}  # active pods by index
         self.roster = NameRoster()
         """The names of the active pods."""
 
@@ -366,7 +366,7 @@ class PodIndex:
         found = [index for index, pods in leaving.items() if pods == self._taken.get(index)]
         if len(self._taken) == len(self.indices):
             found += [self._hole(number) for number in range(count)]
-        else:  # two pods have the same index, as only others can have made them
+        else:  # two pods have the same index: another program created one
             most = len(self.indices) + count
             found += [index for index in range(most) if index not in self._taken]
         return sorted(found)[:count]

@@ -19,10 +19,10 @@ from windtunnel.gangs.templates import SetSpec
 from windtunnel.gangs.view import View
 
 NO_SERVER: Final = -1
-PENDING: Final = 0  # asked for, and not on a node yet
+PENDING: Final = 0  # requested, but not on a node yet
 STARTING: Final = 1  # placed, and loading the model
 READY: Final = 2
-DRAINING: Final = 3  # gets no requests any more, and finishes some
+DRAINING: Final = 3  # gets no new requests, and finishes its own
 GONE: Final = 4
 
 ASK: Final = "ask"

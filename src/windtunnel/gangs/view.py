@@ -203,8 +203,8 @@ class View:
         if len(self.events) > MOST_EVENTS:
             del self.events[next(iter(self.events))]
 
-    # Who owns whom. An object that is being deleted has no owner, and its name until it is gone;
-    # a pod has one until the end.
+    # Ownership. An object that is being deleted loses its owner at once, and its name once it is
+    # gone; a pod keeps its owner until the end.
 
     def _link(self, thing: Owned) -> None:
         if thing.terminating and not isinstance(thing, Pod):

@@ -357,9 +357,9 @@ def test_every_row_ends_once_whatever_happens(
     ("needs", "sentence"),
     [
         ({}, "there are no columns"),
-        ({"a": ["a"]}, "in a circle: a needs a"),
+        ({"a": ["a"]}, "in a cycle: a needs a"),
         ({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}, "a needs b, b needs c, c needs a"),
-        ({"x": [], "d": ["a"], "a": ["b"], "b": ["a"]}, "in a circle: a needs b, b needs a"),
+        ({"x": [], "d": ["a"], "a": ["b"], "b": ["a"]}, "in a cycle: a needs b, b needs a"),
         ({"title": [], "b": ["titel"]}, "column b: needs 'titel', which is not a column"),
     ],
 )

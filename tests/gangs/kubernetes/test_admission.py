@@ -85,6 +85,6 @@ def test_warnings_come_along_and_a_probe_is_refused() -> None:
     manifest["spec"]["template"]["cliques"][0]["spec"]["podSpec"]["restartPolicy"] = "Never"
     response = validated(review(manifest), None)
     assert response["allowed"]
-    assert "restartPolicy is not used" in response["warnings"][0]
+    assert "restartPolicy is ignored" in response["warnings"][0]
     probe = {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet", **probe_set("n", "abc")}
     assert validated(review(probe), None)["status"]["message"] == "probe abc"

@@ -115,7 +115,7 @@ def test_a_level_that_the_cluster_does_not_have_is_refused(text: str, says: str)
 @pytest.mark.parametrize(
     ("notes", "says"),
     [
-        ({SPREAD: "rack:0"}, "'rack:0' does not say how many may be together; allowed: a domain"),
+        ({SPREAD: "rack:0"}, "'rack:0' is not a spread limit; allowed: a domain"),
         ({SPREAD: "rack:x"}, "does not say how many"),
         ({SPREAD_WISH: "rock"}, "no topology has the level 'rock'; allowed: rack, host"),
     ],
@@ -140,5 +140,5 @@ def test_whether_gangs_return_is_read() -> None:
     assert reuses({REUSE: "true"})
     assert not reuses({REUSE: "false"})
     assert not reuses({})
-    with pytest.raises(InputError, match="'yes' is neither; allowed: 'true' or 'false'"):
+    with pytest.raises(InputError, match="'yes' is not a boolean; allowed: 'true' or 'false'"):
         reuses({REUSE: "yes"})

@@ -205,7 +205,7 @@ def test_a_fault_has_its_sentence(admission: str) -> None:
             "{policy: always, budgets: {default: 0.5}}",
             ".budgets: no request has a priority below 0, so that none is rejected",
         ),
-        (FLOW + "order: slo-deadline}", ".order: no class of a source has a ttft to go by"),
+        (FLOW + "order: slo-deadline}", ".order: no class of a source has a ttft target"),
         (
             FLOW + "order: fifo, weights: {default: 2}}",
             ".weights: the order 'fifo' has no use",
@@ -213,7 +213,7 @@ def test_a_fault_has_its_sentence(admission: str) -> None:
         ("{policy: always, over_budget: shed}", ".over_budget: there are no budgets"),
         (
             FLOW + "detector: {kind: utilization, interval: 10ms}}",
-            ".detector.interval: less than the 50 ms after which there is something new to see",
+            ".detector.interval: less than the 50 ms after which signals are refreshed",
         ),
     ],
 )

@@ -62,7 +62,7 @@ class ColumnGraph:
         if reached < len(self.names):
             circle = self._circle(next(n for n, left in enumerate(missing) if left > 0), missing)
             raise InputError(
-                "columns need each other in a circle: "
+                "columns need each other in a cycle: "
                 + ", ".join(f"{one} needs {other}" for one, other in pairwise(circle)),
                 hint="one of them must do without another",
             )

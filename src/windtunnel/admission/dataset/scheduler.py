@@ -141,7 +141,7 @@ class DatasetScheduler:
                 cell = selection.item.payload
                 assert isinstance(cell, DatasetCell)
                 if self._cost is not None:
-                    # Better known than when it was queued, and perhaps a budget only since then.
+                    # Known better than when it was queued; the budget itself may be new.
                     cost = self._cost(cell)
                     selection.item.lane.is_rationed = cost > 0.0
                     selection.item.cost = cost or 1.0
@@ -249,7 +249,7 @@ class DatasetScheduler:
             numbers["capacity"] = capacity_snapshot(self.tasks, requests, self.row_groups, now)
         self._reporter.report(now, EventKind.HEALTH, "job", reason=reason, numbers=numbers)
 
-    # What follows keeps cells, rows and groups in step.
+    # Consistency of cells, rows and groups.
 
     def _stalls_at_s(self) -> float:
         """When everything has failed for too long; infinity while an earlier call is still out."""
@@ -288,7 +288,7 @@ class DatasetScheduler:
             self._count_deferred(cell, 1)
         else:
             rest_s = wait_s
-            # The last try is made when its time is up, not a rest later.
+            # The last try is made when its time is up, not after another rest.
             left_s = self._settings.retry_time_s - cell.failing_s
             if not is_refusal:
                 rest_s = min(left_s, retry_delay_s(cell.attempts - 1, self._stream))

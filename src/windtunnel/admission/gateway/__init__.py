@@ -52,7 +52,7 @@ __all__ = [
     "build_gateway",
     "Weights",
     "ORDERS",
-    # How full the fleet is.
+    # Saturation of the fleet.
     "Detector",
     "Concurrency",
     "Utilization",

@@ -231,7 +231,7 @@ class FairBand(FlowBand):
     def remove(self, ticket: Ticket) -> None:
         super().remove(ticket)
         if self.queued == 0:
-            self._virtual = self._latest  # nothing is queued, so no tenant owes
+            self._virtual = self._latest  # nothing is queued: all debt is forgiven
 
     def _start_of(self, flow: TenantFlow, ticket: Ticket) -> float:
         return flow.finish if flow.finish > self._virtual else self._virtual

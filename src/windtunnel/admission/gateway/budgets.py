@@ -26,7 +26,7 @@ class TenantBudgets(Gateway):
         self.reject_all: Final = reject_all
         self._shares: Final = shares
         self._tenants: Final = tenants  # names by number; the driver may add to it
-        self._share_of: Final[list[float]] = []  # the same by number, as far as they were seen
+        self._share_of: Final[list[float]] = []  # shares by number, for the tenants seen so far
         self._held: Final[list[int]] = []
 
     @property

@@ -65,7 +65,7 @@ class Utilization(Detector):
         self._look_every_s: Final = look_every_s
         self._taken_s = math.nan
         self._seen = NO_SERVERS
-        self._in_flight = 0  # when it looked
+        self._in_flight = 0  # at the last look
 
     @property
     def look_every_s(self) -> float:

@@ -162,7 +162,7 @@ class FlowControl(Gateway):
             return f"{len(self._evictable)} could be evicted, {self.in_flight} are in flight"
         return super().check()
 
-    # What follows changes the queue.
+    # Changes of the queue.
 
     def _band(self, priority: int) -> PriorityBand:
         band = self._by_priority.get(priority)
@@ -209,7 +209,7 @@ class FlowControl(Gateway):
         if self._queued == 0:
             return
         self.detector.look(signals, self.in_flight)
-        # Without a server there is nothing to look at: the first one that comes leads to a tick.
+        # Without a server there are no signals; the first server to come causes a tick.
         self._looked_s = now_s if signals.answering else NEVER
         while self._queued > 0:
             saturation = self.detector.saturation(self.in_flight)

@@ -104,7 +104,7 @@ class SaturationShed(Gateway):
         self.queue_depth: Final = queue_depth
         self.kv_used: Final = kv_used
         self._use = NO_SERVERS
-        self._probes = -1  # how often servers had been asked when that was true
+        self._probes = -1  # number of probes when `_use` was computed
         self._servers = 0
 
     @property
@@ -116,7 +116,7 @@ class SaturationShed(Gateway):
             seen, limit = float(ticket.priority), float(SHEDDABLE_BELOW)
             return [self._admit(ticket, Reason.PROTECTED, seen, limit)]
         use = self._seen(signals)
-        if use == NO_SERVERS:  # admitted requests are the queue of the first that is ready
+        if use == NO_SERVERS:  # admitted requests queue for the first ready server
             use = signals.unplaced / self.queue_depth
         if use >= 1.0:
             return [reject(ticket, Reason.SATURATED, use, 1.0)]

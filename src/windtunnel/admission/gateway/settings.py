@@ -271,7 +271,7 @@ class FlowControlSettings(GatewayPolicySettings):
         if self.aging is not None and order != "priority":
             yield where.note("aging", f"the order {order!r} has no use for it", only)
         if self.eviction and order != "priority":
-            what = f"the order {order!r} may give the place to another request"
+            what = f"with the order {order!r} another request may take the freed place"
             yield where.fault("eviction", what, only, beside=("order",))
         most, per_band = self.max_waiting, self.max_waiting_per_band
         if most is not None and per_band is not None and per_band > most:
@@ -313,21 +313,21 @@ def traffic_faults(
     if not isinstance(settings, FlowControlSettings):
         return
     if settings.order == "slo-deadline" and not traffic.has_targets:
-        what = "no class of a source has a ttft to go by"
+        what = "no class of a source has a ttft target"
         hint = "give one under `slo`, or take another order"
         yield where.note("order", what, hint)
     if settings.limit < 1 and len(set(traffic.priorities)) == 1:
-        what = "all requests have the same priority, and the highest goes up to 1"
+        what = "all requests have the same priority, and the limit of the highest is 1"
         yield where.note("limit", what, "leave it out")
     if settings.eviction and min(traffic.priorities) >= SHEDDABLE_BELOW:
-        what = "no request has a priority below 0, so that none could be stopped"
+        what = "no request has a priority below 0, so that none can be evicted"
         yield where.note("eviction", what, "leave it out")
     yield from _unknown_tenants("weights", settings.weights, traffic, where)
     detector = settings.detector
     interval_s = detector.interval_s if isinstance(detector, UtilizationSettings) else None
     if interval_s is not None and interval_s < traffic.staleness_s:
         stale = format_duration(traffic.staleness_s)
-        what = f"less than the {stale} after which there is something new to see"
+        what = f"less than the {stale} after which signals are refreshed"
         hint = "lower serving.router.staleness, or leave it out"
         yield where.note(("detector", "interval"), what, hint)
 

@@ -42,7 +42,7 @@ class Ticket(HeapNode):
         self.tenant: Final = tenant  # by number
         self.priority: Final = priority
         self.tokens: Final = tokens  # of the prompt
-        self.target_s: Final = target_s  # it wants its first token by then; infinity: no target
+        self.target_s: Final = target_s  # deadline of its first token; infinity: no target
         self.state = NEW
         self.queued_s = 0.0
         self.ahead: Ticket | None = None  # neighbours among queued tickets of its priority

@@ -219,7 +219,7 @@ class FairQueue:
         if group.running == 0 and group.lane is None and group.place == NOWHERE:
             self._groups.pop(group.spec.key, None)
 
-    # What follows keeps the order and the counts.
+    # Maintenance of the order and the counts.
 
     def _respecify(self, group: QueueGroup, spec: GroupShare) -> None:
         if group.spec.priority != spec.priority:

@@ -239,7 +239,7 @@ class RequestAdmission:
     def endpoint(self, provider: str, model: str) -> ModelEndpoint | None:
         return self._endpoints.get((provider, model))
 
-    # What follows keeps leases, queues, limits and timers in step.
+    # Consistency of leases, queues, limits and timers.
 
     def _find(self, ask: RequestAsk, now: float) -> DomainState | RequestDenied:
         if self.is_shut:
@@ -266,7 +266,7 @@ class RequestAdmission:
     def _refusal(self, state: DomainState, ask: RequestAsk, now: float) -> RequestDenied | None:
         """Returns why a call cannot start now; None if it can."""
         endpoint, limiter = state.endpoint, state.limiter
-        # A waiter must not be overtaken: one of the domain, or one that lacks budget only.
+        # No call overtakes a waiter of its domain, or one that only lacks budget.
         if len(endpoint.queue) > 0 and (
             state.lane.queued > 0 or endpoint.queue.next_group() is not None
         ):

@@ -372,7 +372,9 @@ class AimdLimiter(RequestLimiter):
         elif self._is_growing and self.limit < self.maximum:
             if self._against <= 0 and self.limit < self._proven + self._step():
                 soonest = min(soonest, self._grow_at_s)
-            elif self._beyond and self._refusal_s > 0.0:  # else only an answer proves the level
+            elif (
+                self._beyond and self._refusal_s > 0.0
+            ):  # otherwise only an answer proves the level
                 oldest = next(iter(self._beyond.values()))
                 soonest = min(soonest, oldest.at_s + self._known_s())
         return max(now, self.pace.next_s, self.minute.room_s(now), soonest)
@@ -386,7 +388,7 @@ class AimdLimiter(RequestLimiter):
             self._settle(now)
             self._beyond[admission.number] = admission
             if self._against > 0 and in_flight >= self._doubted:
-                # One at a time: beside one that will be refused another would prove too much.
+                # One at a time: next to a call that will be refused, another would prove too much.
                 self._hold_until_s = now + self._known_s()
         return admission
 
@@ -453,12 +455,12 @@ class AimdLimiter(RequestLimiter):
             is_doubted = self._against > 0
             if not is_doubted and self.limit < self._proven + step and now >= self._grow_at_s:
                 self.limit += 1
-                # One after the other: a provider may allow more, and no two at the same moment.
+                # One by one: a provider may allow more, but not two at the same moment.
                 self._grow_at_s = now + self._known_s() / step
         elif self._starts >= _PROBE_STARTS[min(self._met, 3)]:
             self._is_growing = True
             self._grown_from = self._proven
-            # At any moment: calls that began together end together, and leave no room for more.
+            # At a random time: calls that began together end together, leaving no room for more.
             phase = self._stream.uniform() if self._stream is not None else 0.0
             self._grow_at_s = now + phase * self._service_s
 

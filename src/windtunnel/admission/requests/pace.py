@@ -209,7 +209,7 @@ class Pace:
 
     def refuse(self, at_s: float, now: float) -> None:
         """Records a start that was refused for its rate, or at random."""
-        # Those that started before it would have been refused before it.
+        # Earlier starts would have been refused earlier.
         self._settle(now, at_s)
         self.share += _SHARE_GAIN
         if at_s < self._counted_from_s:
@@ -261,7 +261,7 @@ class Pace:
             is_found = False
         if is_found:
             return max(_FOUND_LEFT * was_per_s, min(was_per_s, per_s))
-        # What got through in the time that was not spent waiting is more than the limit.
+        # The rate outside of waits is above the limit.
         awake_s = max(1e-6, now - self._through_since_s - self._waited_s)
         least_per_s = min(_LEFT * was_per_s, self._through / awake_s)
         return max(least_per_s, min(was_per_s, per_s))
@@ -289,7 +289,7 @@ class Pace:
         self._suspect()
         self._count_anew(now)
 
-    # What follows counts starts whose answer would be known if it were a refusal.
+    # Counting of starts whose refusal would be known by now.
 
     def _settle(self, now: float, until_s: float = 0.0) -> None:
         pending, known_s = self._pending, max(until_s, now - self._patience_s)
@@ -447,7 +447,7 @@ class Pace:
                 return
             is_clear = self._refusals > _FAR_ABOVE * max(_GUESS_STARTS, self._starts)
             if self._refusals <= (self.chance + TOLERATED) * self._starts:
-                self._is_guess = False  # no more than is tolerated: not above a limit, if any
+                self._is_guess = False  # no more than tolerated, so not above a limit
             if self._is_guess:
                 is_enough = self._starts >= _GUESS_STARTS and now - self._since_s >= _BURST_S
             else:

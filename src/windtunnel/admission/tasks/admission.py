@@ -248,7 +248,7 @@ class TaskAdmission:
     def resources(self) -> list[SharedResource]:
         return list(self._resources.values())
 
-    # What follows keeps resources, lanes and standings in step.
+    # Consistency of resources, lanes and standings.
 
     def _new_lane(self, name: str, wanted: list[tuple[SharedResource, int]]) -> DemandLane:
         shared = [(resource, amount) for resource, amount in wanted if resource.shared]

@@ -139,7 +139,7 @@ class RowGroupAdmission:
             ),
             (view.llm_limit == 0, RowGroupReason.NO_LLM_WAIT),
             (free <= 0, RowGroupReason.SATURATED),
-            # With nothing leased the queue itself may be waiting for a new group: let one start.
+            # With nothing leased, the queue itself may wait for a new group, so one may start.
             (view.leased_llm > 0 and free <= view.queued_llm, RowGroupReason.QUEUED_DEMAND),
         )
         return next((reason for holds, reason in tests if holds), None)

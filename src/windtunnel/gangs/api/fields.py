@@ -36,7 +36,7 @@ class CountOrShare(Leaf):
         if isinstance(value, str) and re.fullmatch(r"[0-9]{1,3}%", value):
             share = int(value[:-1]) / 100
             if share > 1:
-                self.fail(f"{value} is more than all of them")
+                self.fail(f"{value} is more than 100%")
             return 0, share
         if isinstance(value, bool) or not isinstance(value, int):
             self.fail(is_not(value, "a whole number or a percentage"))

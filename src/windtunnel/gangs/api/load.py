@@ -118,7 +118,7 @@ def load_manifests_text(
             faults += grove_faults(manifest)
         label = f"{document.data['kind']} {_name_of(manifest)}"
         if label in names:
-            faults.append(Fault(("metadata", "name"), f"the file has two of {label}"))
+            faults.append(Fault(("metadata", "name"), f"the file has {label} twice"))
         names.add(label)
         kinds.append(label)
         if faults:

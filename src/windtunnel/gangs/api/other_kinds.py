@@ -23,9 +23,9 @@ SCHEDULERS = ("default-scheduler", "kai-scheduler", "lpx-scheduler", "volcano")
 class LevelSpec(ApiSection):
     """One level of a topology."""
 
-    domain: Domain = Field(description="What sets call it: zone, block, rack, host.")
+    domain: Domain = Field(description="Its name in sets: zone, block, rack, host.")
     key: Annotated[str, Text("the key of a node label")] = Field(
-        description="The node label whose value tells the domains apart."
+        description="The node label whose value identifies the domain."
     )
 
 
@@ -43,7 +43,7 @@ class BindingSpec(ApiSection):
         min_length=1, max_length=MOST_LEVELS, description="Broadest first."
     )
     scheduler_topology_bindings: list[SchedulerBindingSpec] | None = Field(
-        default=None, description="Default: a scheduler's topology is made from the levels."
+        default=None, description="Default: a scheduler's topology is created from the levels."
     )
 
 
@@ -63,7 +63,7 @@ class GroupSpec(ApiSection):
     """The spec of a scaling group."""
 
     replicas: Count = Field(default=1, description="Copies of its cliques.")
-    min_available: Count = Field(default=1, description="Of them in the base gang.")
+    min_available: Count = Field(default=1, description="Replicas in the base gang.")
     clique_names: list[AnyText] = Field(min_length=1, description="Its roles.")
 
 
@@ -76,21 +76,23 @@ class GroupManifest(GroveManifest):
 class ReferenceSpec(ApiSection):
     """A name in a namespace."""
 
-    namespace: AnyText = Field(description="Where.")
-    name: AnyText = Field(description="What.")
+    namespace: AnyText = Field(description="The namespace.")
+    name: AnyText = Field(description="The name.")
 
 
 class PackKeys(ApiSection):
     """Keys of node labels whose domains the pods share."""
 
-    required: AnyText | None = Field(default=None, description="All in one.")
-    preferred: AnyText | None = Field(default=None, description="All in one if it can be.")
+    required: AnyText | None = Field(
+        default=None, description="All pods on nodes with one value of this label."
+    )
+    preferred: AnyText | None = Field(default=None, description="The same, if possible.")
 
 
 class GangTopologySpec(ApiSection):
     """A topology constraint, translated into keys of node labels."""
 
-    pack_constraint: PackKeys | None = Field(default=None, description="The wish.")
+    pack_constraint: PackKeys | None = Field(default=None, description="The packing constraint.")
 
 
 class PodGroupSpec(ApiSection):
@@ -98,8 +100,10 @@ class PodGroupSpec(ApiSection):
 
     name: DnsName = Field(description="The clique.")
     pod_references: list[ReferenceSpec] | None = Field(default=None, description="Its pods.")
-    min_replicas: Count = Field(description="So many count for admission.")
-    topology_constraint: GangTopologySpec | None = Field(default=None, description="Packs them.")
+    min_replicas: Count = Field(description="Pods that are placed together.")
+    topology_constraint: GangTopologySpec | None = Field(
+        default=None, description="Packs its pods."
+    )
 
 
 class PackGroupSpec(ApiSection):
@@ -107,20 +111,24 @@ class PackGroupSpec(ApiSection):
 
     name: AnyText = Field(description="The replica of a scaling group.")
     pod_group_names: list[AnyText] = Field(min_length=1, description="Its pod groups.")
-    topology_constraint: GangTopologySpec | None = Field(default=None, description="Packs them.")
+    topology_constraint: GangTopologySpec | None = Field(
+        default=None, description="Packs its pod groups."
+    )
 
 
 class GangSpec(ApiSection):
     """The spec of a gang, which is placed whole or not at all."""
 
-    podgroups: list[PodGroupSpec] = Field(min_length=1, description="Its parts.")
-    topology_constraint: GangTopologySpec | None = Field(default=None, description="Packs all.")
-    topology_constraint_group_configs: list[PackGroupSpec] | None = Field(
-        default=None, description="Levels in between."
+    podgroups: list[PodGroupSpec] = Field(min_length=1, description="Its pod groups.")
+    topology_constraint: GangTopologySpec | None = Field(
+        default=None, description="Packs the whole gang."
     )
-    priority_class_name: AnyText | None = Field(default=None, description="Its priority.")
+    topology_constraint_group_configs: list[PackGroupSpec] | None = Field(
+        default=None, description="Pod groups that are packed together."
+    )
+    priority_class_name: AnyText | None = Field(default=None, description="Its priority class.")
     reuse_reservation_ref: ReferenceSpec | None = Field(
-        default=None, description="An earlier gang whose places are tried first."
+        default=None, description="An earlier gang whose nodes are tried first."
     )
 
 
@@ -150,7 +158,7 @@ def binding_faults(manifest: TopologyManifest) -> list[Fault]:
             what, hint = f"there is no scheduler {name!r}", nearest(name, SCHEDULERS)
             faults.append(Fault(path, what, ", ".join(TOPOLOGY_SCHEDULERS), hint))
         elif name not in TOPOLOGY_SCHEDULERS:
-            what = f"the scheduler {name!r} knows no topologies"
+            what = f"the scheduler {name!r} does not support topologies"
             faults.append(Fault(path, what, ", ".join(TOPOLOGY_SCHEDULERS)))
         elif name in seen:
             faults.append(Fault(path, f"the scheduler {name!r} is there twice"))

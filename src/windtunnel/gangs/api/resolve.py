@@ -40,7 +40,7 @@ REVISIONS = 10
 
 def full_name(name: str, namespace: str | None) -> str:
     """Returns the internal name of an object: its name, after its namespace unless `default`."""
-    # Thousands of pods name the same set, gang and clique: the name is held once.
+    # Thousands of pods name the same set, gang and clique: the name is stored once.
     return name if namespace in (None, "", "default") else intern(f"{namespace}/{name}")
 
 

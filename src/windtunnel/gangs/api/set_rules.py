@@ -67,9 +67,9 @@ def warnings_of(spec: SetManifest) -> list[str]:
     for clique in spec.spec.template.cliques:
         where = f"clique {clique.name!r}"
         if "restartPolicy" in clique.spec.pod_spec:
-            said.append(f"{where}: restartPolicy is not used: the pods of a gang always restart")
+            said.append(f"{where}: restartPolicy is ignored: the pods of a gang always restart")
         if clique.spec.replicas == 0:
-            said.append(f"{where}: replicas 0 is read as 1; scale it to zero once it is there")
+            said.append(f"{where}: replicas 0 is read as 1; scale it to zero after it was created")
         if clique.spec.starts_after and spec.spec.template.clique_startup_type != EXPLICIT:
             said.append(f"{where}: startsAfter is used with {EXPLICIT} only")
         said += [f"{where}: {what}" for what in _without_limit(clique.spec.pod_spec)]
@@ -81,7 +81,7 @@ def warnings_of(spec: SetManifest) -> list[str]:
             what = f"maxReplicas {scale.max_replicas} is below replicas {group.counts.replicas}"
             said.append(f"scaling group {group.name!r}: {what}: an autoscaler would shrink it")
     if spec.status is not None:
-        said.append("status is written by controllers; what the file says of it is not used")
+        said.append("status is written by controllers; that of the file is ignored")
     return said
 
 
@@ -93,8 +93,8 @@ def _without_limit(pod: Mapping[str, Any]) -> list[str]:
         for resource in asked.get("requests") or {}:
             device = "/" in resource and ".kubernetes.io/" not in f".{resource}"
             if device and resource not in (asked.get("limits") or {}):
-                what = f"container {container['name']!r} asks for {resource} without a limit"
-                said.append(f"{what}, which Kubernetes refuses; put it among the limits")
+                what = f"container {container['name']!r} requests {resource} without a limit"
+                said.append(f"{what}, which Kubernetes refuses; add it to the limits")
     return said
 
 
@@ -110,15 +110,15 @@ def _name_faults(spec: SetManifest) -> list[Fault]:
         length = len(name) + len(group_name) + len(clique.name)
         if length > NAME_BUDGET:
             parts = [name, group_name, clique.name] if group_name else [name, clique.name]
-            what = f"the names {' + '.join(parts)} have {length} letters together"
+            what = f"the names {' + '.join(parts)} have {length} characters in total"
             allowed = f"at most {NAME_BUDGET}, so that the names of pods have at most 63"
             faults.append(Fault((*CLIQUES, number, "name"), what, allowed))
         for group in groups:
             rest = clique.name.removeprefix(f"{group.name}-")
             index, _, role = rest.partition("-")
             if rest != clique.name and index.isdigit() and role in group.clique_names:
-                what = f"{clique.name!r} is what replica {index} of the group {group.name!r} calls"
-                faults.append(Fault((*CLIQUES, number, "name"), f"{what} its clique {role!r}"))
+                what = f"replica {index} of the group {group.name!r} gives this name to its clique"
+                faults.append(Fault((*CLIQUES, number, "name"), f"{what} {role!r}"))
     return faults
 
 
@@ -190,7 +190,7 @@ def _group_faults(
         elif role in group.clique_names[:number]:
             faults.append(Fault(place, f"the clique {role!r} is there twice"))
     if group.scale_config is not None:
-        # Grove does not check the maximum of a group; below a minimum, no autoscaler can be made.
+        # Grove does not check a group's maximum; below a minimum, no autoscaler can be created.
         faults += _bounds_faults((*path, "scaleConfig"), group.scale_config, counts, {})
     return faults
 
@@ -219,8 +219,8 @@ def _twice(names: Sequence[str], path: KeyPath, key: KeyPath, noun: str) -> list
     faults = []
     for number, name in enumerate(names):
         if counts[name] > 1 and name in seen:
-            what = f"there is another {noun} of the name {name!r}"
-            faults.append(Fault((*path, number, *key), what, "names that differ"))
+            what = f"there is another {noun} named {name!r}"
+            faults.append(Fault((*path, number, *key), what, "unique names"))
         seen.add(name)
     return faults
 
@@ -233,7 +233,7 @@ def _startup_faults(template: SetTemplateSpec) -> list[Fault]:
         path = (*CLIQUES, number, "spec", "startsAfter")
         parents = clique.spec.starts_after or []
         if not explicit:
-            continue  # Grove takes it and does not use it
+            continue  # Grove accepts and ignores it
         for place, parent in enumerate(parents):
             wrong = _parent_fault(parent, clique.name, parents[:place], known)
             if wrong:
@@ -244,7 +244,7 @@ def _startup_faults(template: SetTemplateSpec) -> list[Fault]:
         cycle = cycle_in(graph)
         if cycle:
             number = known.index(cycle[0])
-            what = f"the cliques wait for each other in a circle: {' after '.join(cycle)}"
+            what = f"the cliques wait for each other in a cycle: {' after '.join(cycle)}"
             faults.append(Fault((*CLIQUES, number, "spec", "startsAfter"), what))
     return faults
 
@@ -283,7 +283,7 @@ def _rolling_faults(spec: SetManifest) -> list[Fault]:
         if rolling is None:
             continue
         if strategy is not None and strategy.type == ON_DELETE:
-            what = "nothing is rolled with OnDelete"
+            what = "OnDelete has no rolling update"
             faults.append(Fault(path, what, hint="leave it out, or use RollingRecreate"))
         elif rolling.max_unavailable == (0, 0.0) and (rolling.max_surge or (0, 0.0)) == (0, 0.0):
             what = "with maxUnavailable 0 and maxSurge 0 nothing could ever be updated"

@@ -45,8 +45,10 @@ class Counts(NamedTuple):
 class PackSpec(ApiSection):
     """Which domain the pods must, or should, share."""
 
-    required: Domain | None = Field(default=None, description="All pods in one such domain.")
-    preferred: Domain | None = Field(default=None, description="In one such domain if it can be.")
+    required: Domain | None = Field(
+        default=None, description="All pods in one domain of this level."
+    )
+    preferred: Domain | None = Field(default=None, description="The same, if possible.")
 
 
 class TopologySpec(ApiSection):
@@ -55,9 +57,9 @@ class TopologySpec(ApiSection):
     topology_name: DnsName | None = Field(
         default=None, description="The ClusterTopologyBinding; default: that of the level above."
     )
-    pack: PackSpec | None = Field(default=None, description="The wish.")
+    pack: PackSpec | None = Field(default=None, description="The packing constraint.")
     pack_domain: Domain | None = Field(
-        default=None, description="An old form of `pack.required`, refused for new sets."
+        default=None, description="The old form of `pack.required`, refused for new sets."
     )
 
     @property
@@ -82,23 +84,27 @@ class ScaleSpec(ApiSection):
 class SharingFilter(ApiSection):
     """The pods that receive the claim."""
 
-    child_clique_names: list[AnyText] | None = Field(default=None, description="These cliques.")
+    child_clique_names: list[AnyText] | None = Field(
+        default=None, description="Only these cliques."
+    )
     child_scaling_group_names: list[AnyText] | None = Field(
-        default=None, description="These scaling groups; of a set only."
+        default=None, description="Only these scaling groups; in the list of a set only."
     )
 
 
 class SharingSpec(ApiSection):
     """A resource claim that pods share."""
 
-    name: AnyText = Field(description="A template of `resourceClaimTemplates`, or of the cluster.")
+    name: AnyText = Field(description="A template in `resourceClaimTemplates`, or in the cluster.")
     namespace: AnyText | None = Field(
-        default=None, description="Where a template of the cluster is; default: the set's."
+        default=None, description="Namespace of a template in the cluster; default: the set's."
     )
     scope: Literal["AllReplicas", "PerReplica"] = Field(
         description="One claim for all replicas of the owner, or one for each."
     )
-    filter: SharingFilter | None = Field(default=None, description="Default: all.")
+    filter: SharingFilter | None = Field(
+        default=None, description="The pods that receive it; default: all."
+    )
 
 
 class RollingSpec(ApiSection):
@@ -107,17 +113,17 @@ class RollingSpec(ApiSection):
     max_unavailable: Annotated[tuple[int, float], CountOrShare()] | None = Field(
         default=None,
         description="Pods of the clique, or replicas of the group, that may be down; default: 1, "
-        "and with `Coherent` its minAvailable.",
+        "or with `Coherent` its minAvailable.",
     )
     max_surge: Annotated[tuple[int, float], CountOrShare()] | None = Field(
         default=None,
-        description="Pods or replicas that it may have above its replicas meanwhile; default: 0. "
+        description="Pods or replicas above `replicas` during an update; default: 0. "
         "Not a field of Grove.",
     )
     progress_deadline: Annotated[float, Duration("0s", LONGEST_DELAY, above=True)] | None = Field(
         default=None,
-        description="How long an update may make no progress before that is reported, and breaches "
-        "count again as without one; default: 10m. Not a field of Grove.",
+        description="How long an update may make no progress before this is reported and breaches "
+        "count again; default: 10m. Not a field of Grove.",
     )
 
 
@@ -129,10 +135,10 @@ class CliqueSpec(ApiSection):
     replicas: Count | None = Field(default=None, description="Pods; default: 1.")
     min_available: Count | None = Field(
         default=None,
-        description="So many are placed together, and fewer are a breach; default: `replicas`.",
+        description="Pods that are placed together; fewer are a breach; default: `replicas`.",
     )
     starts_after: list[AnyText] | None = Field(
-        default=None, description="Cliques that are ready before; with explicit startup only."
+        default=None, description="Cliques that must be ready first; with explicit startup only."
     )
     auto_scaling_config: ScaleSpec | None = Field(default=None, description="An autoscaler.")
 
@@ -144,7 +150,9 @@ class CliqueTemplateSpec(ApiSection):
     labels: LabelMap | None = Field(default=None, description="For its pods.")
     annotations: LabelMap | None = Field(default=None, description="For its pods.")
     topology_constraint: TopologySpec | None = Field(default=None, description="Packs its pods.")
-    resource_sharing: list[SharingSpec] | None = Field(default=None, description="Its claims.")
+    resource_sharing: list[SharingSpec] | None = Field(
+        default=None, description="Claims that its pods share."
+    )
     rolling_update: Annotated[RollingSpec | None, NotOfGrove()] = Field(
         default=None, description="Default: the set's. Not for a member of a scaling group."
     )
@@ -169,7 +177,9 @@ class GroupTemplateSpec(ApiSection):
         default=None, description="Replicas that belong to the base gang; default: 1."
     )
     scale_config: ScaleSpec | None = Field(default=None, description="An autoscaler.")
-    resource_sharing: list[SharingSpec] | None = Field(default=None, description="Its claims.")
+    resource_sharing: list[SharingSpec] | None = Field(
+        default=None, description="Claims that its pods share."
+    )
     topology_constraint: TopologySpec | None = Field(
         default=None, description="Packs each replica of the group."
     )
@@ -178,8 +188,8 @@ class GroupTemplateSpec(ApiSection):
     )
     termination_delay: Annotated[Annotated[float, Delay()] | None, NotOfGrove()] = Field(
         default=None,
-        description="How long a breach of a replica, or of the group, may last; `Never` leaves it "
-        "be; default: the set's. Not a field of Grove.",
+        description="How long a breach of a replica, or of the group, may last; `Never` "
+        "disables termination; default: the set's. Not a field of Grove.",
     )
 
     @property
@@ -199,7 +209,7 @@ class ServiceSpec(ApiSection):
 class ClaimTemplateSpec(ApiSection):
     """A resource claim template that belongs to the set."""
 
-    name: AnyText = Field(description="What `resourceSharing` calls it.")
+    name: AnyText = Field(description="Its name in `resourceSharing`.")
     template_spec: Opaque = Field(description="A ResourceClaimTemplateSpec.")
 
 
@@ -214,8 +224,8 @@ class SetTemplateSpec(ApiSection):
             "CliqueStartupTypeAnyOrder", "CliqueStartupTypeInOrder", "CliqueStartupTypeExplicit"
         ]
         | None
-    ) = Field(default=None, description="Which clique waits for which; default: none does.")
-    priority_class_name: AnyText | None = Field(default=None, description="Of pods and gangs.")
+    ) = Field(default=None, description="The startup order of cliques; default: any.")
+    priority_class_name: AnyText | None = Field(default=None, description="For pods and gangs.")
     headless_service_config: ServiceSpec | None = Field(default=None, description="The service.")
     topology_constraint: TopologySpec | None = Field(
         default=None, description="Packs a whole set replica."
@@ -223,7 +233,7 @@ class SetTemplateSpec(ApiSection):
     termination_delay: Annotated[float, Delay()] | None = Field(
         default=None,
         description="How long a breach may last before the gang is terminated; default: 4h. "
-        "`Never` (not of Grove) switches it off.",
+        "`Never` (not a value of Grove) disables it.",
     )
     on_all_scheduled_lost: Annotated[Literal["Hold", "Terminate"] | None, NotOfGrove()] = Field(
         default=None,
@@ -247,7 +257,9 @@ class SetTemplateSpec(ApiSection):
     resource_claim_templates: list[ClaimTemplateSpec] | None = Field(
         default=None, description="Templates that `resourceSharing` may name."
     )
-    resource_sharing: list[SharingSpec] | None = Field(default=None, description="Claims.")
+    resource_sharing: list[SharingSpec] | None = Field(
+        default=None, description="Claims that its pods share."
+    )
     pod_clique_scaling_groups: list[GroupTemplateSpec] | None = Field(
         default=None, max_length=MOST_CLIQUES, description="Scaling groups."
     )
@@ -282,8 +294,8 @@ class UpdateSpec(ApiSection):
     )
     paused: Annotated[Annotated[bool, Flag()] | None, NotOfGrove()] = Field(
         default=None,
-        description="Nothing more is taken down; breaches are excused until progressDeadline. "
-        "Not a field of Grove.",
+        description="Whether to replace no further pods; breaches are excused until "
+        "progressDeadline. Not a field of Grove.",
     )
 
 
@@ -291,9 +303,11 @@ class SetSection(ApiSection):
     """The desired state."""
 
     replicas: Count = Field(default=0, description="Copies of the whole system.")
-    update_strategy: UpdateSpec | None = Field(default=None, description="Of changes.")
+    update_strategy: UpdateSpec | None = Field(
+        default=None, description="How changes are rolled out."
+    )
     revision_history_limit: Annotated[Annotated[int, Whole(1, 1000)] | None, NotOfGrove()] = Field(
-        default=None, description="Revisions that are kept; default: 10. Not a field of Grove."
+        default=None, description="Revisions to keep; default: 10. Not a field of Grove."
     )
     template: SetTemplateSpec = Field(description="One copy.")
 
@@ -307,4 +321,4 @@ class GroveManifest(Manifest):
 class SetManifest(GroveManifest):
     """A set as its owner writes it."""
 
-    spec: SetSection = Field(description="What is wanted.")
+    spec: SetSection = Field(description="The desired state.")

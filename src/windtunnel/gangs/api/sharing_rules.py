@@ -32,14 +32,14 @@ def _claim_faults(template: SetTemplateSpec) -> list[Fault]:
         if not claim.name:
             faults.append(Fault((*path, "name"), "the name is empty"))
         elif claim.name in seen:
-            what = f"there is another claim template of the name {claim.name!r}"
-            faults.append(Fault((*path, "name"), what, "names that differ"))
+            what = f"there is another claim template named {claim.name!r}"
+            faults.append(Fault((*path, "name"), what, "unique names"))
         seen.add(claim.name)
         spec = claim.template_spec.get("spec")
         devices = spec.get("devices") if isinstance(spec, dict) else None
         requests = devices.get("requests") if isinstance(devices, dict) else None
         if not isinstance(requests, list) or not requests:
-            what = "the claim asks for no device"
+            what = "the claim requests no device"
             allowed = "at least one item in spec.devices.requests"
             faults.append(Fault((*path, "templateSpec"), what, allowed))
     return faults

@@ -16,7 +16,7 @@ from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 
 Levels = Mapping[str, Mapping[str, str]]
-"""Topologies by name: from domain to the key of the node label, broadest first."""
+"""Topologies by name, each mapping a domain to its node label key, broadest first."""
 
 PLACE = "topologyConstraint"
 
@@ -83,7 +83,7 @@ def _form_faults(placed: Placed, *, new: bool) -> list[Fault]:
     if constraint.pack is not None and not (constraint.pack.required or constraint.pack.preferred):
         faults.append(Fault((*path, "pack"), "it is empty", "required, preferred or both"))
     if constraint.pack is not None and constraint.pack.required and constraint.pack_domain:
-        what = "packDomain is an old word for pack.required, and both are there"
+        what = "packDomain is the old form of pack.required, and both are set"
         faults.append(Fault((*path, "packDomain"), what, hint="leave packDomain out"))
     elif constraint.pack_domain and new:
         what = "packDomain is refused for new sets"
@@ -113,7 +113,7 @@ def _level_faults(placed: Placed, name: str, levels: Levels) -> list[Fault]:
             for parent in placed.above:
                 above = parent.required if key == "required" else parent.preferred
                 if above in topology and domains.index(above) > domains.index(domain):
-                    what = f"{domain!r} is broader than {above!r}, which a level above asks for"
+                    what = f"{domain!r} is broader than {above!r} of an enclosing constraint"
                     faults.append(Fault(path, what, f"{above} or narrower"))
                     break
     return faults

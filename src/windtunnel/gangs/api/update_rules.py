@@ -17,9 +17,9 @@ from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import shown
 
-MAKE_ANOTHER = "make another set instead"
+MAKE_ANOTHER = "create another set instead"
 NOT_PROPAGATED = (
-    "its replicas count only for what is made from now on; scale what is there by itself"
+    "its replicas apply only to objects created from now on; scale existing ones directly"
 )
 
 
@@ -52,15 +52,12 @@ def _clique_faults(before: SetTemplateSpec, after: SetTemplateSpec) -> list[Faul
             for word, found in (("without", gone), ("with", come))
             if found
         ]
-        return [
-            Fault(
-                CLIQUES, f"the cliques of a set stay: now {' and '.join(said)}", hint=MAKE_ANOTHER
-            )
-        ]
+        what = f"the cliques of a set cannot change: now {' and '.join(said)}"
+        return [Fault(CLIQUES, what, hint=MAKE_ANOTHER)]
     faults = []
     ordered = (after.clique_startup_type or ANY_ORDER) != ANY_ORDER
     if ordered and list(old) != names:
-        what = f"the order of the cliques stays where they start in an order: {', '.join(old)}"
+        what = f"the startup order of the cliques cannot change: {', '.join(old)}"
         faults.append(Fault(CLIQUES, what))
     for number, clique in enumerate(after.cliques):
         faults += _one_clique(old[clique.name], clique, (*CLIQUES, number))
@@ -92,7 +89,7 @@ def _group_faults(before: SetTemplateSpec, after: SetTemplateSpec) -> list[Fault
     old = {group.name: group for group in before.groups}
     groups = after.groups
     if sorted(old) != sorted(group.name for group in groups):
-        what = f"the scaling groups of a set stay: {', '.join(old) or 'none'}"
+        what = f"the scaling groups of a set cannot change: {', '.join(old) or 'none'}"
         return [Fault(GROUPS, what, hint=MAKE_ANOTHER)]
     faults = []
     for number, group in enumerate(groups):

@@ -38,7 +38,7 @@ def keep_replica(view: View, owner: PodCliqueSet, outline: Outline, commands: li
     spec = owner.spec
     part = owner.parts.get(outline.replica)
     if spec.needs_only_services:
-        # The usual case, and it is looked at for every replica that changed.
+        # The usual case, checked for every replica that changed.
         if part is not None and outline.service in part.attachments:
             return ""
         return create(view, owner, _service(owner, outline), commands)
@@ -175,7 +175,7 @@ def _claim(
     owner: PodCliqueSet, replica: int, name: str, which: str, sharing: ClaimSharing
 ) -> Attachment:
     inline = owner.spec.claim_templates.get(sharing.name)
-    if inline is None:  # its spec is that of a template of the cluster
+    if inline is None:  # it takes its spec from a template in the cluster
         where = f"{sharing.namespace or names.namespace(owner.name)}/{sharing.name}"
         body: Mapping[str, object] = {"metadata": {"annotations": {FROM_TEMPLATE: where}}}
     else:

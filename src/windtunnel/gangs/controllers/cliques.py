@@ -118,7 +118,7 @@ def _wanted(owner: PodCliqueSet, clique: PodClique, gone: dict[str, Pod]) -> int
     for pod in gone.values():
         old -= pod.template_hash != clique.template.hash
         above -= pod.index >= clique.replicas
-    # Those above go last, when the places below are taken: indices stay without holes.
+    # Pods with higher indices go last, when the lower ones are taken: indices have no holes.
     return clique.replicas + min(extra, max(old, above))
 
 

@@ -40,7 +40,7 @@ STRANDED: Final = "GangStranded"
 
 HELD: Final = "TerminationHeld"
 """Condition of a set: True while so many nodes are not ready that none of its gangs is terminated;
-then False, with the time since when, as long as a part of it has stayed broken since."""
+then False, from the time of their recovery, for as long as a part of it has stayed broken."""
 
 PAUSED: Final = "Paused"
 PAUSED_PAST_DEADLINE: Final = "PausedPastDeadline"
@@ -73,7 +73,7 @@ def follow_parts(
     if status.scheduled and before.first_scheduled_s < 0.0:
         status.first_scheduled_s = now_s
     elif thing.replicas == 0 and not status.scheduled:
-        status.first_scheduled_s = NEVER  # what wakes up again was never scheduled
+        status.first_scheduled_s = NEVER  # scaled up again, it counts as never scheduled
     turned = (status.scheduled > 0) != (before.scheduled > 0)
     status.turned_s = now_s if turned else before.turned_s
     lost = before.scheduled > 0 and status.scheduled == 0 and thing.replicas > 0

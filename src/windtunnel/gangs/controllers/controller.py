@@ -236,7 +236,7 @@ class Controller:
             aside = self._aside[name] = Changes()
         return aside
 
-    # What woke us.
+    # Changes and timers.
 
     def _wake(self, now_s: float) -> None:
         changes = self._changes
@@ -311,7 +311,7 @@ class Controller:
             tally.refresh()
         return tally
 
-    # What is seen.
+    # Status of cliques and groups.
 
     def _observe_cliques(self, this: ControllerPass) -> None:
         """Adds status commands for changed cliques."""
@@ -371,7 +371,7 @@ class Controller:
                         if clique.status.gated:
                             busy[clique.name] = None
 
-    # What is to be there.
+    # Set replicas, and sets.
 
     def _keep_parts(self, this: ControllerPass) -> None:
         """Maintains set replicas, and finds those to terminate."""
@@ -381,7 +381,7 @@ class Controller:
             if owner is None:
                 continue
             if not _is_noted(owner):
-                changes.sets[name] = None  # its change is noted first
+                changes.sets[name] = None  # its revision is recorded first
                 this.put_off.extend((name, replica) for replica in numbers)
                 continue
             known = self._known[name]
@@ -429,7 +429,7 @@ class Controller:
             replicas.tell_stranding(part, tallies, stranded, this.now_s, this.commands)
         if replica in owner.status.recycled:
             known.hurt.pop(replica, None)
-            this.changes.sets[name] = None  # it may be over
+            this.changes.sets[name] = None  # the termination may be over
             return
         broken = {group: tally.broken for group, tally in tallies.items() if tally.broken}
         if held or known.held or conditions.HELD in owner.conditions:
@@ -478,7 +478,7 @@ class Controller:
         about = f"{replica}/{incarnation}"
         emit(commands, owner, WARNING, SET_REPLICA_DELETED, what, now_s, about)
 
-    # What is to be done.
+    # Actions.
 
     def _act_groups(self, this: ControllerPass) -> None:
         view, commands = self._view, this.commands
@@ -490,7 +490,7 @@ class Controller:
             if group.replica >= owner.replicas or not _is_noted(owner):
                 continue
             if group.replica in this.fires.get(owner.name, {}):
-                continue  # what it lacks is created after its termination is written
+                continue  # missing parts are created after its termination is written
             settled = (group.set_name, group.replica) not in this.moved
             if settled and self._terminate_in_group(owner, group, this.now_s, commands):
                 continue
@@ -568,7 +568,7 @@ def _mark(changes: Changes, part: SetReplica) -> None:
 def _mark_turn(this: ControllerPass, owner: PodCliqueSet, replica: int) -> None:
     """Marks the parts of a replica under update, as one part may wait for another."""
     if conditions.is_stuck(owner):
-        this.changes.sets[owner.name] = None  # it may have gone on
+        this.changes.sets[owner.name] = None  # it may progress again
     part = owner.parts.get(replica)
     if part is None:
         return

@@ -36,7 +36,7 @@ class _Counted:
         incarnation = incarnation_of(owner, group.replica, group, index)
         old = holding = lost = breached = condemned = False
         scheduled = available = updated = True
-        for role, clique in members.items():  # once, since a restart counts all there is
+        for role, clique in members.items():  # in one loop, since a restart counts everything
             status, minimum = clique.status, clique.min_available
             bound = status.scheduled
             if bound:
@@ -180,7 +180,7 @@ class GroupTally:
             return replicas + min(extra, old)
         if self.fresh_fit == replicas or not self.above:
             return replicas
-        # What was made for the change stays until the places that it stood in for are taken.
+        # Surge replicas stay until the replicas below them are ready again.
         return max(replicas, min(replicas + extra, self.above[-1] + 1))
 
     def beyond(self, extent: int) -> list[int]:
@@ -330,7 +330,7 @@ def act(
         whose = _complete(view, owner, group, index, commands)
         clash = clash or whose
         if len(commands) == before and not whose:
-            # All that it lacks is still being deleted, and counted again when it is gone.
+            # What it lacks is still being deleted, and is counted again once gone.
             tally.incomplete.pop(index, None)
     return clash
 

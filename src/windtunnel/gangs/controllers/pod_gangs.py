@@ -140,7 +140,7 @@ def _initialized(
 
 
 def _emptied(view: View, gang: PodGang) -> bool:
-    """Whether a clique of it lost every pod, as in a termination; a partial loss is not enough."""
+    """Whether one of its cliques lost every pod, as in a termination, and not just some."""
     for group in gang.groups:
         clique = view.cliques.get(group.name)
         if clique is None or (clique.replicas > 0 and clique.status.replicas == 0):

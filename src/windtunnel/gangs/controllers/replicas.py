@@ -40,7 +40,7 @@ def drop(view: View, owner: PodCliqueSet, replica: int, commands: list[Command])
     part, why = owner.parts[replica], "its set has fewer replicas"
     commands += [Delete(group, why) for group in part.groups.values()]
     commands += [Delete(one, why) for one in part.cliques.values()]
-    # Gangs go last: no pod is ever up for scheduling without one.
+    # Gangs go last, so that no pod is eligible for scheduling without one.
     commands += [Delete(gang, why) for gang in part.gangs.values()]
     attachments.drop_replica(view, owner, replica, commands)
 

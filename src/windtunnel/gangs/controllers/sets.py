@@ -67,7 +67,7 @@ def observe(
     _topology(view, owner, now_s, commands)
     if status != owner.status:
         commands.append(PatchStatus(owner, status))
-    # Whose turn begins or ends, and whose termination does, has something to do.
+    # Replicas whose turn or termination begins or ends have something to do.
     turns = [index for index in status.turns if index not in owner.status.turns]
     turns += [index for index in owner.status.turns if index not in status.turns]
     stuck = again_s <= now_s
@@ -183,7 +183,7 @@ def _roll(
     updating = [index for index in status.turns if index < owner.replicas]
     behind = set(done)
     if owner.status.revision == status.revision:
-        # Only what was looked at in the light of the newest revision can have it behind itself.
+        # Only replicas checked against the newest revision can have finished it.
         finished = [
             index
             for index, standing in standings.items()

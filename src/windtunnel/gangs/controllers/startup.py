@@ -17,7 +17,7 @@ def cycle_in(graph: Mapping[str, Sequence[str]]) -> list[str]:
 
     `graph` maps each name to the names that come before it.
     """
-    done: dict[str, bool] = {}  # False while it is on the path that is being followed
+    done: dict[str, bool] = {}  # False while it is on the current path
     for start in graph:
         if start in done:
             continue

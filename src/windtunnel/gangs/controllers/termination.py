@@ -222,7 +222,7 @@ def _first(found: Iterable[Broken | None], free_s: float = 0.0) -> Broken | None
     return min(broken, key=lambda one: one.due_s(free_s)) if broken else None
 
 
-# What is due.
+# Due terminations.
 
 
 def broken_group(
@@ -293,7 +293,7 @@ def due_in_replica(
     return DueTermination({replica: first.why}, NEVER_DUE)
 
 
-# Terminations that lead to nothing.
+# Futile terminations.
 
 
 def count_futile(

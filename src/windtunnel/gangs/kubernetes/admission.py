@@ -59,7 +59,7 @@ def validated(asked: Review, levels: Levels | None) -> Json:
     if asked.operation not in ("CREATE", "UPDATE") or meta.get("deletionTimestamp"):
         return _allowed(asked)
     if old is not None and _judged(old) == _judged(new):
-        return _allowed(asked)  # what came in while the webhook was down can still be labelled
+        return _allowed(asked)  # sets admitted while the webhook was down can still be labelled
     try:
         warnings = _check(asked.namespace, new, old, levels)
     except InputError as error:
@@ -103,7 +103,7 @@ def defaulted(asked: Review) -> Json:
     try:
         _, manifest = set_manifest(_placed(new, asked.namespace), new.get("spec"))
         patch = list(_defaults(new["spec"], set_spec_of(manifest)))
-    except (InputError, *MALFORMED):  # such as containers that are no list
+    except (InputError, *MALFORMED):  # such as containers that are not a list
         patch = []
     if not patch:
         return _allowed(asked)

@@ -113,9 +113,9 @@ CUSTOM_KINDS: Final = {
 _WHOLE: Final = Rule(
     "!has(self.replicas) || !has(self.minAvailable) || self.replicas == 0 "
     "|| self.minAvailable <= self.replicas",
-    "replicas must be 0, or minAvailable and more: in between there is no whole gang",
+    "replicas must be 0, or minAvailable or more: anything in between is not a whole gang",
 )
-_STAYS: Final = "cannot be changed: make another set instead"
+_STAYS: Final = "cannot be changed: create another set instead"
 RULES: Final = {
     "CliqueSpec": (_WHOLE,),
     "GroupSpec": (_WHOLE,),

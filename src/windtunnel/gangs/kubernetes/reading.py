@@ -154,7 +154,7 @@ def read(kind: str, raw: Received, view: View, now_s: float) -> Thing:
     meta = raw.metadata
     thing.uid = meta.uid
     thing.version = meta.resource_version
-    # What does not say where it belongs belongs to nothing, whatever owns it.
+    # An object whose labels name no set belongs to nothing, whatever owns it.
     placed = not isinstance(thing, Owned) or thing.set_name
     thing.owner_uid = meta.controller.uid if placed and meta.controller is not None else ""
     thing.created_s = max(seconds_of(meta.creation_timestamp, now_s), 0.0)
@@ -268,7 +268,7 @@ def set_manifest(metadata: Mapping[str, Any], spec: object) -> tuple[Document, S
     return document, manifest
 
 
-# What belongs to a set.
+# Objects of a set.
 
 
 def place_of(meta: Metadata) -> CliquePlace:
@@ -420,7 +420,7 @@ def _pod(raw: Received, view: View, now_s: float) -> Pod:
         pod.scheduled_s = since_s if since_s >= 0.0 else now_s
         node = view.nodes.get(pod.node)
         if node is not None and is_older(pod, node):
-            pod.phase = FAILED  # what it was bound to is gone: this is another of its name
+            pod.phase = FAILED  # its node is gone: this is another one of that name
     pod.ready = ready.get("status") == TRUE
     pod.ready_s = seconds_of(ready.get("lastTransitionTime"), now_s) if pod.ready else NEVER
     containers = status.get("containerStatuses") or []

@@ -69,7 +69,7 @@ class Preference:
 
 @dataclass(eq=False)
 class PodTerm:
-    """Pods to avoid or to be near, within one domain of the topology that `key` names."""
+    """Pods to avoid or to be near, in the same domain of the node label `key`."""
 
     number: int
     key: str
@@ -93,13 +93,13 @@ class PodRules:
     """Minimum score of a node."""
     avoids: tuple[PodTerm, ...] = ()
     shuns: tuple[PodTerm, ...] = ()
-    """Terms it prefers to avoid."""
+    """Pods it prefers to avoid."""
     matches: tuple[PodTerm, ...] = ()
     """Terms of other pods that match it, by which they avoid it or want to be near it."""
     joins: tuple[PodTerm, ...] = ()
-    """Terms it must be near."""
+    """Pods it must be near."""
     likes: tuple[PodTerm, ...] = ()
-    """Terms it prefers to be near."""
+    """Pods it prefers to be near."""
 
     def __post_init__(self) -> None:
         own = [term for term in self.avoids if term in self.matches]

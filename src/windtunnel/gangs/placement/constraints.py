@@ -135,7 +135,7 @@ def _terms(pod_spec: Fields, own: dict[str, str], namespace: str) -> list[Affini
             _term(term, own, namespace, where, near=near) for term in _list(affinity, REQUIRED)
         ]
         if near and len(required) > 1:
-            # As Kubernetes has it: near pods that all terms select, by the key of each.
+            # As in Kubernetes: near pods that all terms select, by the key of each.
             wanted = tuple(dict.fromkeys(one for term in required for one in term.requirements))
             spaces = _common([term.namespaces for term in required])
             required = [replace(one, requirements=wanted, namespaces=spaces) for one in required]
@@ -144,7 +144,7 @@ def _terms(pod_spec: Fields, own: dict[str, str], namespace: str) -> list[Affini
             _weight(one)
             term = _mapping(one, "podAffinityTerm")
             found.append(_term(term, own, namespace, where, near=near, required=False))
-    # One that selects nothing is about no pod: none is kept away by it, or can be near it.
+    # A term that selects nothing keeps no pod away, and no pod can be near it.
     return [term for term in found if term.near or NO_NAMESPACE not in term.namespaces]
 
 
@@ -206,7 +206,7 @@ def _requirement(item: Fields, where: str) -> Requirement:
     values = item.get("values") or []
     if not isinstance(key, str) or not key:
         raise InputError("a match expression has no key", where=where)
-    known = OPERATORS if where == NODES else OPERATORS[:4]  # Gt and Lt are of nodes alone
+    known = OPERATORS if where == NODES else OPERATORS[:4]  # Gt and Lt are for nodes only
     if not isinstance(operator, str) or operator not in known:
         what = f"{operator!r} is not an operator"
         raise InputError(what, where=where, allowed=", ".join(known))
@@ -265,7 +265,7 @@ def spread_of(annotations: dict[str, str], topology: str, levels: Levels) -> Spr
         if text is not None:
             domain, colon, most = text.partition(":")
             if colon and not (most.isdigit() and int(most) > 0):
-                what = f"{text!r} does not say how many may be together"
+                what = f"{text!r} is not a spread limit"
                 allowed = "a domain, or a domain and a number from 1, such as rack:2"
                 raise InputError(what, where=annotation, allowed=allowed)
             key = _key(domain, topology, levels)
@@ -281,7 +281,7 @@ def reuses(annotations: dict[str, str]) -> bool:
     """Whether the gangs of a set return to their previous nodes."""
     text = annotations.get(REUSE, "false")
     if text not in ("true", "false"):
-        raise InputError(f"{text!r} is neither", where=REUSE, allowed="'true' or 'false'")
+        raise InputError(f"{text!r} is not a boolean", where=REUSE, allowed="'true' or 'false'")
     return text == "true"
 
 

@@ -67,7 +67,7 @@ class FollowingScheduler:
         for uid, (name, requests) in self._others.items():
             self._take(uid, name, requests)
 
-    # Keeping up.
+    # Following the view.
 
     def _add_node(self, node: Node) -> None:
         self._nodes[node.name] = node
@@ -154,7 +154,7 @@ class FollowingScheduler:
         there = pod is not None and pod.phase not in (SUCCEEDED, FAILED)
         if held is not None and not (there and pod is not None and pod.uid == held.uid):
             del self._held[name]
-            if not held.pod.node:  # it was gone before it was seen to be bound
+            if not held.pod.node:  # it was gone before its binding was seen
                 self._space.give(self._space.by_name[held.node], self._scheduler.shape_of(held.pod))
             else:
                 if not held.ending:
@@ -171,7 +171,7 @@ class FollowingScheduler:
             held.ending = True
             self._scheduler.ending(pod)
 
-    # Deciding.
+    # Decisions.
 
     @property
     def again_s(self) -> float:

@@ -107,7 +107,7 @@ class GangPods:
         self.places: Final[dict[str, tuple[Place, str]]] = {}
         """By waiting or bound pod, its sort key and its node (empty if it waits)."""
         self.closeness: Closeness | None = None
-        self.version = 0  # counts the changes of what is kept here
+        self.version = 0  # counts the changes of this object
         self.kind: GangKind | None = None
         self.kind_of = -1
         """The version that `kind` was computed for."""

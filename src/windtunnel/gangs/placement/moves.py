@@ -24,13 +24,13 @@ class Attempt:
         self.tree: Final[Tree] = space.tree(gang.topology, keys_of(gang))
         self.siblings: Final = siblings  # gangs of the family, by number of the domain
         self.remembered: Final = remembered
-        self.shapes: list[PodShape] = []  # that room is counted by
+        self.shapes: list[PodShape] = []  # by which room is counted
         self.finest = -1  # the narrowest level that the gang names
         for key in keys_of(gang):
             self.finest = max(self.finest, self.tree.level(key))
-        self.within: Place = self.tree.root  # where the gang is looked for a place
-        self.confined: dict[str, Place] = {}  # by unit: where its domain has to be
-        self.soft = True  # whether wishes to spread are kept, too
+        self.within: Place = self.tree.root  # where to place the gang
+        self.confined: dict[str, Place] = {}  # where the domain of a unit has to be
+        self.soft = True  # whether preferred spreads apply, too
         self.exhaustive = False
         self.work = 0
         self.moves: Final[list[Move]] = []
@@ -113,7 +113,7 @@ class Enter(Move):
         """Returns the next domain of a level: those of the earlier placement, then the tightest
         that fits."""
         outer = self._outer()
-        if level == -1 or outer.level >= level:  # the outer domain is all that there is to choose
+        if level == -1 or outer.level >= level:  # the outer domain is the only choice
             self._place += 1
             return outer if self._place == 0 else None
         if self._first:
@@ -158,7 +158,7 @@ class Enter(Move):
             floor = tree.level(pack.required)
         spread = self.attempt.gang.spread if self.unit.parent is None else None
         if spread is not None and spread.required:
-            floor = max(floor, tree.level(spread.key))  # to keep apart, each must be in one
+            floor = max(floor, tree.level(spread.key))  # to be spread, each must be in one
         stages = list[int]()
         if pack is not None and pack.preferred is not None:
             stages = list(range(tree.level(pack.preferred), floor, -1))
@@ -190,7 +190,7 @@ class Enter(Move):
 
     def settle(self, node: NodeRoom) -> None:
         super().settle(node)
-        if self._bound:  # else it is counted with the others
+        if self._bound:  # otherwise it is counted with the others
             self._bound[node.name] = self._bound.get(node.name, 0) + 1
         for level, counts in self._pin_counts.items():
             self._pin(counts, node, level)
@@ -262,7 +262,7 @@ class Fill(Move):
         self._done = done + len(pods)
         self.taken.append(Taken(node, self._load.shape, pods))
 
-    # One way, the one that wastes least.
+    # The filling that wastes least.
 
     def _greedy(self) -> bool:
         domain, load = self._domain(), self._load
@@ -292,7 +292,7 @@ class Fill(Move):
                 part = min(self._left, most)
                 self._pour(domain, part, shape)
                 self._left -= part
-        if self._left:  # pods that are kept apart or together in wide domains: counting says more
+        if self._left:  # counts are too high for (anti-)affinity in wide domains
             self.take_back()
         return self._left == 0
 
@@ -375,7 +375,7 @@ class Fill(Move):
     def is_of(self, group: GroupAsk) -> bool:
         return self._load.group is group
 
-    # Every way: how many pods each node gets, counts descending from the first node on.
+    # All fillings: how many pods each node gets, counts descending from the first node on.
 
     def _lay_out(self) -> bool:
         tree = self.attempt.tree

@@ -14,7 +14,9 @@ class ParkedGangs:
     """Parked gangs by kind, in order of rank within each kind."""
 
     def __init__(self) -> None:
-        self._ranks: Final[dict[GangKind, list[Rank]]] = {}  # as heaps; some have left since
+        self._ranks: Final[
+            dict[GangKind, list[Rank]]
+        ] = {}  # as heaps, which may have stale entries
         self._kind_of: Final[dict[str, GangKind]] = {}
 
     def add(self, rank: Rank, kind: GangKind) -> None:

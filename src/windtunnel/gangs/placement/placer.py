@@ -116,7 +116,7 @@ class GangPlacer:
         self.space: Final = space
         self._homes: Final[dict[str, dict[str, str]]] = {}  # by family and gang: one of its nodes
         self._placements: Final[dict[str, Remembered]] = {}
-        self._held: Final[list[FoundPlace]] = []  # room that is kept for a gang during this pass
+        self._held: Final[list[FoundPlace]] = []  # room held for gangs in this pass
         self._full: Final[dict[GangKind, PlacementVerdict]] = {}  # kinds without room this pass
 
     def plan(self, asks: list[GangAsk], victims: VictimsBelow = no_victims) -> Pass:
@@ -297,7 +297,7 @@ class GangPlacer:
         if len(self._placements) > MOST_REMEMBERED:
             del self._placements[next(iter(self._placements))]
 
-    # Room that is about to be free.
+    # Room of terminating pods.
 
     def _waits_for_its_nodes(self, gang: GangAsk, done: Pass) -> bool:
         """Holds a gang's previous nodes if they are about to be free and it cannot be placed on
@@ -348,7 +348,7 @@ class GangPlacer:
             self.space.shift(node, shape, count)
         return ending
 
-    # Room of others.
+    # Preemption.
 
     def _preempt(self, gang: GangAsk, victims: VictimsBelow, done: Pass) -> PlacementVerdict | None:
         """Finds as few gangs of lower priority as possible whose eviction makes room, and evicts
@@ -449,7 +449,7 @@ class GangPlacer:
         }
         remembered = self._placements.setdefault(gang.name, {})
         for group in gang.groups:
-            full: dict[int, list[PodAsk]] = {}  # by shape of which not one more fits: its pods
+            full: dict[int, list[PodAsk]] = {}  # pods by shape that no longer fits
             search: Search | None = None
             for pod in group.pods:
                 if pod.name in placed:
@@ -515,7 +515,7 @@ def _in_order(victims: list[Victim], already: set[str]) -> list[_Step]:
     steps: list[_Step] = []
     for victim in victims:
         if any(member.pod in already for member in victim.members if not member.extra):
-            continue  # it is on its way out already
+            continue  # it is already being evicted
         extras = [m for m in victim.members if m.extra and m.pod not in already]
         rest = [m for m in victim.members if not m.extra]
         if extras:

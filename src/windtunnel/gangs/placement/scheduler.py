@@ -110,18 +110,20 @@ class GangScheduler:
         self._gangs: Final[dict[str, GangPods]] = {}
         self._gang_of: Final[dict[str, str]] = {}  # by pod that a gang refers to
         self._by_priority: Final[dict[int, dict[str, None]]] = {}
-        self._waiting: Final[dict[str, None]] = {}  # gangs with pods to place, or that just had
-        self._active: Final[dict[str, None]] = {}  # of those: gangs that a pass has to look at
+        self._waiting: Final[dict[str, None]] = {}  # gangs that have, or just had, pods to place
+        self._active: Final[dict[str, None]] = {}  # those of them that a pass has to try
         self._parked: Final = ParkedGangs()  # the others
         self._unparked_s = -INFINITY
         self._news = False
-        self._kept: Final[dict[str, float]] = {}  # pods that cannot make way, and until when
-        self._refused: Final[dict[str, str]] = {}  # by gang: who would have made way for it
-        self._ending: Final[dict[str, dict[str, float]]] = {}  # by gang: pods about to end, since
+        self._kept: Final[dict[str, float]] = {}  # pods excluded from eviction, and until when
+        self._refused: Final[dict[str, str]] = {}  # by gang: its victims that may not be evicted
+        self._ending: Final[
+            dict[str, dict[str, float]]
+        ] = {}  # terminating pods by gang, since when
         self._releasing: Final[dict[str, PodShape]] = {}  # pods whose room is counted as free soon
         self.again_s = INFINITY
         """When a wait ends and a pass is due, even if nothing has changed."""
-        self._freed = -1  # how much had become free at the last pass
+        self._freed = -1  # the space's `freed` at the last pass
         self._shapes: Final[dict[str, PodShape]] = {}
         """By template; by pod if any pod has (anti-)affinity terms."""
         self.terms: Final[dict[AffinityTerm, PodTerm]] = {}
@@ -140,7 +142,7 @@ class GangScheduler:
         """Whether a gang newly waits, or one waits and room may have been freed."""
         return len(self._waiting) > 0 and (self._news or self._freed != self.space.freed)
 
-    # Keeping up.
+    # Following the view.
 
     def add_node(self, node: Node) -> None:
         labels = {HOSTNAME: node.name, NODE_NAME: node.name, **node.labels}
@@ -186,7 +188,7 @@ class GangScheduler:
                 self._waiting[name] = self._active[name] = None
                 self._news = True
             elif gang.why_pending != self._says(name):
-                # An older text came in after the newer one was decided.
+                # The view shows an older text than the last decision.
                 self._unpark(name)
                 self._waiting[name] = self._active[name] = None
                 self._news = True
@@ -249,7 +251,7 @@ class GangScheduler:
 
     def shape_of(self, pod: Pod) -> PodShape:
         kind = pod.template_hash
-        if self.terms:  # what counts are the labels that a pod has
+        if self.terms:  # the pod's own labels count
             kind = f"{pod.clique}/{pod.index}/{kind}"
         shape = self._shapes.get(kind)
         if shape is None:
@@ -373,7 +375,7 @@ class GangScheduler:
             yield ask
             if known.kind is not None and self._placer.full(known.kind) is None:
                 self._first_parked(known.kind, due)
-            # It may have stood for others of a kind that it no longer is of.
+            # Others may be parked behind it as one of its previous kind.
             if before is not None and before != known.kind and self._placer.full(before) is None:
                 self._first_parked(before, due)
 
@@ -455,7 +457,7 @@ class GangScheduler:
                 why = f"it makes way for {eviction.in_favour_of}"
                 commands.append(Delete(pod, why))
 
-    # Asks.
+    # Requests.
 
     def _ask(self, gang: PodGang, known: GangPods, now_s: float) -> GangAsk:
         """Builds a gang's current request."""
@@ -554,7 +556,7 @@ class GangScheduler:
             for place, pod in enumerate(pods)
         ]
 
-    # What is said of it.
+    # Reports.
 
     def _say(
         self, name: str, verdict: tuple[Waiting, str] | None, now_s: float, commands: list[Command]

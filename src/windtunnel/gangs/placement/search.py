@@ -31,7 +31,7 @@ class Search:
     ) -> None:
         self.attempt: Final = Attempt(space, gang, siblings, remembered)
         self.units: Final[list[Unit]] = units_of(gang, wanted, space)
-        self.cut = False  # whether a try ended for want of patience
+        self.cut = False  # whether a try ran out of PATIENCE
         self.deepest = 0  # how many moves the last try got past
         for unit in self.units:
             if unit.parent is None or unit.pack is not None:
@@ -118,7 +118,7 @@ class Search:
                         [taken for move in self.attempt.moves for taken in move.taken]
                     )
                 if self.deepest == 0 and not self.cut:
-                    break  # no domain has the room: counting says so, and no filling changes it
+                    break  # no domain has the room, and no filling changes that
         return None
 
     def _try(self) -> bool:

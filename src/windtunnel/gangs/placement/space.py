@@ -62,7 +62,7 @@ class NodeRoom:
         self.usable = True
         self.capacity: Final[list[int]] = []
         self.free: Final[list[int]] = []
-        self.releasing: dict[int, int] = {}  # by shape: pods that are about to end
+        self.releasing: dict[int, int] = {}  # terminating pods, by shape
 
 
 Order = tuple[list[tuple[int, str]], str, int]
@@ -391,10 +391,10 @@ class Space:
         self._by_needs: Final[dict[str, PodShape]] = {}
         self._levels: Final[dict[str, list[str]]] = {"": []}
         self._trees: Final[dict[str, Tree]] = {}
-        self._ending: Final[dict[int, NodeRoom]] = {}  # nodes on which pods are about to end
+        self._ending: Final[dict[int, NodeRoom]] = {}  # nodes with terminating pods
         self._fits: Final[dict[int, bool]] = {}  # by shape: whether it fits on an empty node
-        self._admitted: Final[dict[int, int]] = {}  # by shape: the nodes that it may go to
-        self._by_label: Final[dict[str, dict[str, list[NodeRoom]]]] = {}  # of keys of terms
+        self._admitted: Final[dict[int, int]] = {}  # number of admissible nodes, by shape
+        self._by_label: Final[dict[str, dict[str, list[NodeRoom]]]] = {}  # for keys of terms
         self._terms = 0
         self._has_soft_taints = False
         self._wishes: Final[dict[int, tuple[int, list[PodShape]]]] = {}
@@ -406,7 +406,7 @@ class Space:
         self.freed = 0
         """Increases whenever there may be more room than before."""
 
-    # What there is.
+    # Nodes, topologies, shapes.
 
     def add_topology(self, name: str, keys: list[str], domains: list[str] | None = None) -> None:
         """Adds a topology: levels of labels, the broadest first. The first topology is the default.
@@ -418,7 +418,7 @@ class Space:
         if self._levels.get(name) == keys:
             return
         self._levels[name] = list(keys)
-        if len(self._levels) == 2:  # the first besides the nameless one, which it now is
+        if len(self._levels) == 2:  # the first named one is also the default
             self._levels[""] = list(keys)
         self._trees.clear()
         self.freed += 1
@@ -450,7 +450,7 @@ class Space:
             self.capacity[number] += have
         for key, tree in list(self._trees.items()):
             if not tree.add(node, len(self.resource_names)):
-                del self._trees[key]  # it is built anew when it is asked for
+                del self._trees[key]  # it is rebuilt on its next use
         for number, fits in self._fits.items():
             self._fits[number] = fits or _fits_empty(node, self.shapes[number])
         for number, count in self._admitted.items():
@@ -564,7 +564,7 @@ class Space:
             self._admitted[shape.number] = count
         return count
 
-    # Where things are.
+    # Trees and rooms.
 
     def tree(self, topology: str, keys: list[str]) -> Tree:
         """Returns the topology of that name; unknown keys become further, narrower levels."""
@@ -573,7 +573,7 @@ class Space:
             name, levels = "", self._levels[""]
         strange = list(dict.fromkeys([key for key in keys if key not in levels]))
         if strange:
-            # Labels of a gang that uses none of the levels are levels by themselves.
+            # If a gang uses none of the levels, its labels are levels on their own.
             known = [] if len(strange) == len(set(keys)) else levels
             levels = known + strange
             name = "\n".join(levels)
@@ -592,7 +592,7 @@ class Space:
             tree.rooms[shape.number] = room
         return room
 
-    # What changes.
+    # Changes.
 
     def give(self, node: NodeRoom, shape: PodShape) -> None:
         """Frees the part of a node that a pod of a shape occupied."""
