@@ -511,7 +511,7 @@ class _Step:
 
 
 def _in_order(victims: list[Victim], already: set[str]) -> list[_Step]:
-    """Orders victims: pods above minima, then gangs; lowest priority first, then newest."""
+    """Orders victims: extra pods, then gangs; lowest priority, then newest, then last by name."""
     steps: list[_Step] = []
     for victim in victims:
         if any(member.pod in already for member in victim.members if not member.extra):
