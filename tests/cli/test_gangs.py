@@ -150,8 +150,8 @@ def test_replicas_that_would_change_nothing_are_noted(tmp_path: Path) -> None:
     new.write_text(yaml.safe_dump(manifest))
     done = CliRunner().invoke(gangs, ["validate", str(new), "--was", old])
     lines = done.output.splitlines()
-    assert lines[0].startswith("web: note: clique 'pc-a': its replicas count only for what is made")
-    assert lines[1].startswith("web: note: scaling group 'sg-x': its replicas count only for")
+    assert lines[0].startswith("web: note: clique 'pc-a': its replicas apply only to objects")
+    assert lines[1].startswith("web: note: scaling group 'sg-x': its replicas apply only to")
     assert lines[2].endswith("nothing is wrong")
 
 

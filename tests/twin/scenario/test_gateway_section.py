@@ -177,8 +177,8 @@ FAULTS = {
     FLOW + "weights: {}}": ".weights: no tenant is named",
     FLOW + "weights: {bold: 2}}": ".weights.bold: no source has the tenant 'bold'",
     FLOW + "weights: {bolt: 0}}": ".weights.bolt: 0 is too small",
-    FLOW + "order: round-robin, eviction: true}": ".eviction: the order 'round-robin' may give "
-    "the place to another request; allowed: only with order: priority",
+    FLOW + "order: round-robin, eviction: true}": ".eviction: with the order 'round-robin' "
+    "another request may take the freed place; allowed: only with order: priority",
     FLOW + "max_waiting: 5, max_waiting_per_band: 6}": ".max_waiting_per_band: 6 is more than "
     "max_waiting, which is 5",
     FLOW + "detector: {kind: utilisation}}": ".detector.kind: 'utilisation' is not known here; "
