@@ -116,7 +116,7 @@ def test_a_level_that_the_cluster_does_not_have_is_refused(text: str, says: str)
     ("notes", "says"),
     [
         ({SPREAD: "rack:0"}, "'rack:0' is not a spread limit; allowed: a domain"),
-        ({SPREAD: "rack:x"}, "does not say how many"),
+        ({SPREAD: "rack:x"}, "is not a spread limit"),
         ({SPREAD_WISH: "rock"}, "no topology has the level 'rock'; allowed: rack, host"),
     ],
 )
