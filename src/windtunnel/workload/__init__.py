@@ -1,1 +1,1 @@
-"""What arrives: arrival processes, lengths, sessions, tenants, SLO classes; traces."""
+"""Workloads: arrival processes, lengths, sessions, tenants, SLO classes, and traces."""

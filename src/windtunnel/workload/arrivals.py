@@ -1,8 +1,8 @@
-"""When requests come: gaps of a process, and a rate that may change over time.
+"""Arrival times: gaps drawn from a process, and a rate that may change over time.
 
-A changing rate bends time itself: the process runs evenly in a time of its own, and the integral of
-the curve says which instant of the run that is. Gaps keep their shape under any curve, and nothing
-is thinned out or stepped through.
+A changing rate is applied by time rescaling: the process runs at a constant rate in a time of its
+own, and the integral of the curve maps that time to the time of the run. Gaps keep their
+distribution under any curve, without thinning and without stepping through time.
 """
 
 import math
@@ -22,7 +22,7 @@ NEWTON_STEPS: Final = 100
 
 
 class GapDraw:
-    """Draws the times between arrivals of one process."""
+    """Draws the gaps between arrivals of one process."""
 
     def __init__(self, plan: Arrivals, stream: Stream) -> None:
         cv: float = plan.cv
@@ -52,7 +52,7 @@ class GapDraw:
 
 
 def weibull_shape(cv: float) -> float:
-    """The shape whose coefficient of variation is `cv`, by bisection."""
+    """The Weibull shape whose coefficient of variation is `cv`, found by bisection."""
     low, high = 0.05, 1000.0
     for _ in range(200):
         middle = math.sqrt(low * high)
@@ -65,29 +65,29 @@ def weibull_shape(cv: float) -> float:
 
 
 def weibull_cv(shape: float) -> float:
-    """The coefficient of variation of a Weibull distribution."""
+    """The coefficient of variation of a Weibull distribution with this shape."""
     return math.sqrt(
         math.expm1(math.lgamma(1.0 + 2.0 / shape) - 2.0 * math.lgamma(1.0 + 1.0 / shape))
     )
 
 
 class RateCurve:
-    """What the rate is multiplied by over time, and the time by which its integral is reached."""
+    """The factor on the rate over time, and the inverse of its integral."""
 
     def factor(self, time_s: float) -> float:
         raise NotImplementedError
 
     def time_of(self, integral: float) -> float:
-        """When the integral from 0 reaches a value; infinity when it never does."""
+        """The time at which the integral from 0 reaches a value; infinity if it never does."""
         raise NotImplementedError
 
     def total(self) -> float:
-        """The whole integral: infinity unless the curve falls to 0 and stays there."""
+        """The integral over all time: infinity unless the curve falls to 0 and stays there."""
         return math.inf
 
 
 class LineCurve(RateCurve):
-    """Straight lines between points; the first and the last value hold before and after."""
+    """Straight lines between points; the first and last factors hold before and after them."""
 
     def __init__(self, points: list[tuple[float, float]]) -> None:
         self._times: Final[list[float]] = []
@@ -127,10 +127,10 @@ class LineCurve(RateCurve):
             return start_s + rest / factor
         end_s = self._times[at + 1]
         slope = (self._factors[at + 1] - factor) / (end_s - start_s)
-        # Of the two forms of a quadratic's root, the one that also serves when slope is near 0.
+        # The form of the quadratic's root that stays accurate when the slope is near 0.
         root = math.sqrt(max(factor * factor + 2.0 * slope * rest, 0.0))
         if factor + root == 0.0:
-            return start_s  # so near the point that its square is 0
+            return start_s  # so close to the point that the square underflows to 0
         return min(start_s + 2.0 * rest / (factor + root), end_s)
 
     def total(self) -> float:
@@ -138,7 +138,7 @@ class LineCurve(RateCurve):
 
 
 class WaveCurve(RateCurve):
-    """A cosine of mean one: a day with its peak and its trough."""
+    """A cosine with mean 1: a day with its peak and trough."""
 
     def __init__(self, period_s: float, peak_s: float, ratio: float) -> None:
         self._period_s: Final = period_s
@@ -154,7 +154,7 @@ class WaveCurve(RateCurve):
         return time_s + self._swing / self._turn * (turned + math.sin(self._turn * self._peak_s))
 
     def time_of(self, integral: float) -> float:
-        """By Newton's steps, held within what is known of the root so that they cannot stray."""
+        """Solved by Newton's method, bisecting where a step would leave the root's bracket."""
         periods = math.floor(integral / self._period_s)
         rest = integral - periods * self._period_s
         low = 0.0
@@ -177,19 +177,19 @@ class WaveCurve(RateCurve):
 
 
 def curve_of(plan: Curve) -> RateCurve:
-    """The curve that a plan describes."""
+    """The curve that a declaration describes."""
     if plan.period_s > 0.0:
         return WaveCurve(plan.period_s, plan.peak_s, plan.ratio)
     return LineCurve([*plan.points])
 
 
 class ArrivalTimes:
-    """The times of a source's arrivals, one after the other."""
+    """The arrival times of a source, in order."""
 
     def __init__(self, plan: Arrivals, curve: Curve | None, stream: Stream) -> None:
         self._gaps: Final = GapDraw(plan, stream)
         self._curve: Final = curve_of(curve) if curve is not None else None
-        self._even_s = 0.0  # in the time in which the process is even
+        self._even_s = 0.0  # in the time in which the rate is constant
 
     def next(self) -> float:
         self._even_s += self._gaps.next()

@@ -1,33 +1,33 @@
-"""The distributions that a workload draws from, by their moments and bounds."""
+"""The distributions that a workload draws from, described by moments and bounds."""
 
 import msgspec
 
 
 class Lengths(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A distribution of token counts; every draw is rounded and held within `low` and `high`."""
+    """A distribution of token counts; every draw is rounded and clamped to `low` and `high`."""
 
     distribution: str
     mean: float
     cv: float
-    """Standard deviation over mean, before draws are held within the bounds."""
+    """Coefficient of variation (standard deviation over mean) before clamping."""
     low: int
     high: int
     tail_alpha: float = 0.0
-    """Of pareto-lognormal: how fast its Pareto part falls off."""
+    """For pareto-lognormal: the tail index of the Pareto part."""
     tail_start: float = 0.0
-    """Of pareto-lognormal: where its Pareto part begins."""
+    """For pareto-lognormal: the minimum of the Pareto part."""
     tail_share: float = 0.0
-    """Of pareto-lognormal: the part of all draws that is Pareto's."""
+    """For pareto-lognormal: the share of draws taken from the Pareto part."""
     values: tuple[int, ...] = ()
-    """Of empirical: what may be drawn."""
+    """For empirical: the values that can be drawn."""
     weights: tuple[float, ...] = ()
-    """Of empirical: how often each of the values is, against the others."""
+    """For empirical: the relative frequency of each value."""
     path: str | None = None
-    """Of empirical: the file that has values and weights instead."""
+    """For empirical: a file to read values and weights from instead."""
 
 
 class Times(msgspec.Struct, frozen=True):
-    """A distribution of durations, each held within `low_s` and `high_s`."""
+    """A distribution of durations; every draw is clamped to `low_s` and `high_s`."""
 
     distribution: str
     mean_s: float
@@ -37,25 +37,25 @@ class Times(msgspec.Struct, frozen=True):
 
 
 class Arrivals(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When requests come: a process, its mean rate, and how bursty its gaps are."""
+    """An arrival process, its mean rate, and the burstiness of its gaps."""
 
     process: str
     rate_per_s: float
     cv: float
-    """Standard deviation over mean of the gaps: 0 for constant, 1 for poisson."""
+    """Coefficient of variation of the gaps: 0 for constant, 1 for poisson."""
     users: int = 0
-    """Of closed: how many there are; the rate is then what they make of it."""
+    """For closed: the number of users; the rate then follows from their requests."""
     think: Times | None = None
-    """Of closed: from the end of a user's request to the next."""
+    """For closed: the time from the end of a user's request to the user's next."""
 
 
 class Curve(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a rate is multiplied by over time: lines between points, or a wave of mean one."""
+    """The factor on a rate over time: straight lines between points, or a wave with mean 1."""
 
     points: tuple[tuple[float, float], ...] = ()
-    """(time, factor); two of one time are a jump."""
+    """Pairs (time, factor); two points at the same time are a jump."""
     period_s: float = 0.0
-    """Above 0: a wave, and no points."""
+    """If above 0, the curve is a wave with this period, and there are no points."""
     peak_s: float = 0.0
     ratio: float = 1.0
-    """Of the wave: its highest over its lowest factor."""
+    """For a wave: the ratio of its highest to its lowest factor."""

@@ -1,4 +1,4 @@
-"""Reads files of observed lengths: a number a line, or a number and how often it came."""
+"""Reads files of observed lengths: a length per line, optionally with its weight."""
 
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,15 @@ MOST_VALUES = 1_000_000
 LARGEST_VALUE = 10**7
 LARGEST_WEIGHT = 1e15
 WEIGHTS = ("weight", "weights", "count", "counts", "probability", "share", "frequency")
-"""What a column of weights may be called, so that another column is not taken for one."""
+"""Accepted names for the column of weights, so that no other column is taken for it."""
 
 
 def read_lengths(path: str) -> tuple[list[int], list[float]]:
-    """The values of a file and the weight of each; whatever is wrong with it is an InputError.
+    """Returns the distinct lengths of a file in ascending order, and the weight of each.
 
     A line is `TOKENS` or `TOKENS,WEIGHT`, or JSON: `[TOKENS, WEIGHT]` or an object with `tokens`
-    and `weight`. Blank lines, lines after a '#', and a first line of names are passed over.
+    and `weight`. Blank lines, lines that start with '#', and a header line are skipped. Anything
+    wrong with the file raises an InputError.
     """
     notes = TraceNotes(path)
     lines = Lines(Path(path), notes)
@@ -82,7 +83,7 @@ def _is_header(line: str) -> bool:
 
 
 def _check_header(line: str) -> None:
-    """Refuses a file whose second column is not weights: draws from it would be wrong."""
+    """Rejects a file whose second column is not weights, since draws from it would be wrong."""
     names = [name.strip().strip('"').lower() for name in line.split(",")]
     if len(names) > 2:
         what = f"the file has {len(names)} columns; a length, and perhaps its weight, are wanted"

@@ -1,4 +1,4 @@
-"""Draws of token counts and of durations, from whichever stream they are asked to use."""
+"""Draws token counts and durations from the random stream that the caller passes."""
 
 import math
 from bisect import bisect_right
@@ -77,7 +77,7 @@ class LengthDraw:
 
 
 def pick(upto: list[float], stream: Stream) -> int:
-    """A place in a list of running totals, as likely as its step is high."""
+    """Draws an index into a list of cumulative weights, proportionally to its weight."""
     return min(bisect_right(upto, stream.uniform() * upto[-1]), len(upto) - 1)
 
 

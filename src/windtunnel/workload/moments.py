@@ -1,7 +1,7 @@
-"""What a distribution of lengths comes to in the mean, once its draws are held within bounds.
+"""Mean of a distribution of lengths before and after clamping to its bounds.
 
-Closed forms, by the limited mean L(b) = E[min(X, b)]: what is held within low and high has the mean
-low + L(high) - L(low). That draws are rounded to whole tokens changes it by less than half a token.
+Closed forms, from the limited mean L(b) = E[min(X, b)]: a draw clamped to low and high has the mean
+low + L(high) - L(low). Rounding draws to whole tokens changes this by less than half a token.
 """
 
 import math
@@ -16,7 +16,7 @@ _ROOT_2_PI = math.sqrt(2.0 * math.pi)
 
 
 def asked_mean(lengths: Lengths) -> float:
-    """The mean before any bounds; infinity for a tail that has none."""
+    """The mean before clamping; infinity if the Pareto tail has no finite mean."""
     if lengths.distribution == "empirical":
         return _weighted(lengths.values, lengths.weights)
     if lengths.distribution != "pareto-lognormal":
@@ -27,7 +27,7 @@ def asked_mean(lengths: Lengths) -> float:
 
 
 def drawn_mean(lengths: Lengths) -> float:
-    """The mean of what is drawn, within the bounds."""
+    """The mean of the draws after clamping to the bounds."""
     low, high = float(lengths.low), float(lengths.high)
     if lengths.distribution in ("constant", "uniform"):
         return (low + high) / 2
@@ -80,5 +80,5 @@ def _limited_pareto(alpha: float, start: float, bound: float) -> float:
 
 
 def _below(at: float) -> float:
-    """How likely a standard normal draw is at most `at`."""
+    """The standard normal cumulative distribution function."""
     return 0.5 * math.erfc(-at / _ROOT_2)

@@ -1,26 +1,26 @@
-"""What the numbers in requests stand for: sources, classes, tenants, adapters, models."""
+"""Maps the numbers in requests to names: sources, classes, tenants, adapters, models."""
 
 from typing import Final
 
 from mypy_extensions import i64
 
 LARGEST_KEY: Final = 2**62
-"""Prefix keys stay below it, so that compiled code never needs more than a word for one."""
+"""Upper bound of prefix keys, so that a key fits in a machine word in compiled code."""
 
 
 NAMELESS: Final = ""
-"""Stands for the model of a scenario that names none."""
+"""The model of a scenario that names none."""
 
 
 class NameList:
-    """Names by number, in the order in which they were first met; none ever leaves."""
+    """Names numbered in the order in which they were first seen; names are never removed."""
 
     def __init__(self) -> None:
         self.names: Final[list[str]] = []
         self._numbers: Final[dict[str, int]] = {}
 
     def number(self, name: str) -> int:
-        """The number of a name, which is given one if it is new."""
+        """The number of a name; a new name gets the next free number."""
         number = self._numbers.get(name, -1)
         if number < 0:
             number = len(self.names)
@@ -29,12 +29,12 @@ class NameList:
         return number
 
     def find(self, name: str) -> int:
-        """The number of a name; -1 when it has none."""
+        """The number of a name; -1 if it has none."""
         return self._numbers.get(name, -1)
 
 
 class Register:
-    """The names of one run. Classes of service are all known beforehand, with their priorities."""
+    """The names of one run. Classes of service and their priorities are known from the start."""
 
     def __init__(self, priorities: dict[str, int], entries: int) -> None:
         self.sources: Final = NameList()
@@ -50,9 +50,9 @@ class Register:
             self.priorities.append(priority)
 
     def own(self, entry: i64, number: i64) -> i64:
-        """A number that no other entry of the workload has for anything; needs no memory.
+        """Makes a number of one workload entry unique among all entries, without keeping a table.
 
-        Hashes of more than 62 bits are folded to that: of a million, two meet once in a million
-        runs.
+        Numbers of more than 62 bits are folded to 62: among a million hashes, a collision happens
+        in one of a million runs.
         """
         return number % self._largest * self._entries + entry

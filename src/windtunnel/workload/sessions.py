@@ -1,7 +1,7 @@
-"""Conversations: each turn starts when the last one has ended and its reader has thought.
+"""Conversations: each turn starts a think time after the end of the previous turn.
 
-A conversation draws from a stream of its own, named by its source and its number there, so that
-two policies face the same conversations however long each turn takes.
+A conversation draws from its own stream, named by its source and its number there, so that two
+policies face the same conversations however long each turn takes.
 """
 
 import math
@@ -19,19 +19,19 @@ from windtunnel.workload.sources import Persona, Recipe, RequestSource, Users
 
 
 class Sessions:
-    """The conversations of a run, each in exactly one state, and how those that ended went."""
+    """The conversations of a run, each in exactly one state; statistics of the completed ones."""
 
     def __init__(self) -> None:
         self.started = 0
         self.live = 0
         self.completed = 0
-        self.cancelled = 0  # a turn was refused, dropped or given up
+        self.cancelled = 0  # a turn was rejected, dropped or timed out
         self.interrupted = 0  # the run ended first
         self.duration_s: Final = Distribution()  # of completed ones: first arrival to last end
         self.turns: Final = Distribution()  # of completed ones
 
     def fault(self) -> str | None:
-        """What is wrong with the count of conversations; None when each is in one state."""
+        """What is wrong with the counts of conversations; None if each is in one state."""
         ended = self.completed + self.cancelled + self.interrupted
         if self.started == self.live + ended and self.live >= 0:
             return None
@@ -39,7 +39,7 @@ class Sessions:
 
 
 class Session:
-    """One conversation, while it lasts."""
+    """One conversation in progress."""
 
     def __init__(
         self, number: int, stream: Stream, persona: Persona, turns: int, user: int
@@ -57,9 +57,10 @@ class Session:
 
 
 class SessionSource(RequestSource):
-    """Starts conversations at times of its own and carries each on as its turns end.
+    """Starts conversations by its arrival process and continues each when a turn ends.
 
-    In a closed loop its users start them: one after the other, a time of thought between them.
+    In a closed loop the users start them: each user one after another, with a think time in
+    between.
     """
 
     def __init__(
@@ -86,15 +87,15 @@ class SessionSource(RequestSource):
         if self._users is None:
             arrivals = streams[f"workload.{plan.name}.arrivals"]
             self._times = ArrivalTimes(plan.arrivals.drawn(), plan.curve, arrivals)
-        self._live: Final[dict[int, Session]] = {}  # by the number that its requests have
-        self._ready: Final[list[tuple[float, int]]] = []  # when it goes on, and that number
+        self._live: Final[dict[int, Session]] = {}  # by the session number in its requests
+        self._ready: Final[list[tuple[float, int]]] = []  # time of the next turn, and that number
         self._begun = 0
         self._begin_s = 0.0
         self._draw_start()
         self.wake_s = self._begin_s
 
     def _draw_start(self) -> None:
-        """Sets when the next conversation begins."""
+        """Sets the start time of the next conversation."""
         if self._left == 0:
             self._begin_s = math.inf
         elif self._times is not None:
@@ -135,7 +136,7 @@ class SessionSource(RequestSource):
         return self._turn(number, session.started_s, name, session)
 
     def _restart(self, session: Session) -> None:
-        """Lets the next prompt start with nothing but the shared prefix."""
+        """Resets the context, so that the next prompt starts with the shared prefix only."""
         session.context = self._recipe.personas.prefix_tokens
         session.keys.clear()
         session.ends.clear()
@@ -173,7 +174,7 @@ class SessionSource(RequestSource):
         return request
 
     def _key(self, session: Session, part: int) -> int:
-        """Of a turn's new tokens (even parts) or of the answer to them (odd)."""
+        """The key of a turn's new tokens (even parts) or of the answer to them (odd parts)."""
         local = self._recipe.personas.keys + session.number * 2 * MOST_TURNS + part
         return self._recipe.register.own(self._recipe.entry, local)
 

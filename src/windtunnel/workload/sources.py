@@ -1,4 +1,4 @@
-"""Sources of synthetic requests: open loops at times of their own, and users who wait and think."""
+"""Sources of synthetic requests: open loops with an arrival process, and closed loops of users."""
 
 import math
 from heapq import heappop, heappush
@@ -14,25 +14,25 @@ from windtunnel.workload.request import NEVER, PrefixChain, Request
 from windtunnel.workload.settings.sources import ExtraTokens, SourceSettings
 
 RETRY_S: Final = 1.0
-"""A user who was refused at once takes at least this long: else time might stand still."""
+"""Minimum think time after an immediate rejection; without it, time might not advance."""
 
 
 class RequestSource(Actor):
-    """Makes requests one after the other; `wake_s` is when the next arrives."""
+    """Generates requests one by one; `wake_s` is the arrival time of the next."""
 
     def take(self, number: int) -> Request:
         """The request that arrives at `wake_s`."""
         raise NotImplementedError
 
     def ended(self, request: Request, completed: bool, now_s: float) -> None:  # noqa: FBT001
-        """Hears of the end of a request that it wanted to hear of."""
+        """Called when a request marked `followed` has ended."""
 
     def stop(self, now_s: float) -> None:
-        """The run is over."""
+        """Called when the run is over."""
 
 
 class Persona:
-    """A client: the shared start of its prompts, its tenant, its adapter."""
+    """A client: the shared prefix of its prompts, its tenant and its adapter."""
 
     def __init__(self, prefix: PrefixChain | None, tenant: int, adapter: int) -> None:
         self.prefix: Final = prefix
@@ -41,7 +41,7 @@ class Persona:
 
 
 class Personas:
-    """Draws clients. Each is made once, when first drawn."""
+    """Draws clients. Each is built once, when it is first drawn."""
 
     def __init__(self, entry: int, plan: SourceSettings, register: Register) -> None:
         prefix = plan.prefix
@@ -59,12 +59,12 @@ class Personas:
         self._upto: Final[list[float]] = list(accumulate([weight for _, weight in adapters]))
         self._kinds: Final = max(len(self._adapters), 1)
         self._made: Final[dict[int, Persona]] = {}
-        self.keys: Final = self._groups * self._kinds  # numbers below it are those of prefixes
+        self.keys: Final = self._groups * self._kinds  # smaller numbers are keys of prefixes
         if self._tenants == 1:
             register.tenants.number(self._tenant)
 
     def draw(self, groups: Stream, members: Stream, adapters: Stream, user: int = -1) -> Persona:
-        """Of any member; in a closed loop of the one that the user is."""
+        """Draws a random member; in a closed loop, the member that `user` maps to."""
         member = 0
         if user >= 0:
             member = user % self._members
@@ -88,7 +88,7 @@ class Personas:
     def _make(self, group: int, member: int, kind: int) -> Persona:
         chain: PrefixChain | None = None
         if self.prefix_tokens:
-            # What an adapter makes of the same tokens is another cache.
+            # KV computed with an adapter cannot be shared, so its prefix has a key of its own.
             key = self._register.own(self._entry, group * self._kinds + kind)
             chain = PrefixChain([key], [self.prefix_tokens])
         tenant = self._tenant if self._tenants == 1 else f"{self._tenant}-{member}"
@@ -97,7 +97,7 @@ class Personas:
 
 
 class ExtraDraw:
-    """Draws the tokens that some requests have on top."""
+    """Draws the additional tokens that some requests have."""
 
     def __init__(self, plan: ExtraTokens) -> None:
         self._tokens: Final = LengthDraw(plan.tokens.drawn())
@@ -110,7 +110,7 @@ class ExtraDraw:
 
 
 class Recipe:
-    """What the requests of a source are made of."""
+    """The fixed properties and distributions from which a source builds its requests."""
 
     def __init__(self, entry: int, plan: SourceSettings, register: Register) -> None:
         self.entry: Final = entry
@@ -145,7 +145,7 @@ class Recipe:
 
 
 class Requests:
-    """Requests that do not depend on each other; each part has a stream of its own."""
+    """Builds independent requests; each property is drawn from its own stream."""
 
     def __init__(self, plan: SourceSettings, recipe: Recipe, streams: Streams) -> None:
         name: str = plan.name
@@ -174,7 +174,7 @@ class Requests:
 
 
 class OpenSource(RequestSource):
-    """Requests that come at times of their own, whatever became of those before."""
+    """Requests that arrive by an arrival process, whatever happened to earlier ones."""
 
     def __init__(
         self, entry: int, plan: SourceSettings, register: Register, streams: Streams
@@ -200,7 +200,7 @@ class OpenSource(RequestSource):
 
 
 class Users:
-    """Which users wait for an answer, and until when the others think."""
+    """The users of a closed loop: those that wait for an answer, and when the others ask next."""
 
     def __init__(self, plan: SourceSettings, streams: Streams) -> None:
         arrivals = plan.arrivals.drawn()
@@ -208,21 +208,21 @@ class Users:
         users: int = arrivals.users
         self._thinks: Final = TimeDraw(arrivals.think)
         self._stream: Final = streams[f"workload.{plan.name}.think"]
-        # They start evenly over the time that they think, not all at once; in order, so a heap.
+        # First requests are spread over the mean think time; in order, so this is a heap.
         self._thinking: Final[list[tuple[float, int]]] = [
             (self._thinks.mean_s * user / users, user) for user in range(users)
         ]
 
     def next_s(self) -> float:
-        """When the next of them asks."""
+        """The time at which the next user sends a request; infinity if all wait for an answer."""
         return self._thinking[0][0] if self._thinking else math.inf
 
     def take(self) -> int:
-        """The user that sends a request then."""
+        """Removes and returns the user that sends the next request."""
         return heappop(self._thinking)[1]
 
     def think(self, user: int, asked_s: float, now_s: float) -> None:
-        """Lets a user think, whose request of `asked_s` has ended now."""
+        """Starts the think time of a user whose request, sent at `asked_s`, ends now."""
         think_s = self._thinks.draw(self._stream)
         if now_s <= asked_s:
             think_s = max(think_s, RETRY_S)

@@ -1,4 +1,4 @@
-"""Replays a trace: its requests at the times that it says, or its sessions as they go on."""
+"""Replays a trace: requests at the recorded times, or sessions turn by turn as each turn ends."""
 
 import math
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ from windtunnel.workload.traces.record import MOST_TOKENS, TraceRequest
 
 PRIME: Final[i64] = 2**61 - 1
 FACTOR: Final[i64] = 1_181_783_497_276_652_981
-"""Any large number will do."""
+"""The base of the polynomial hash; any large number below the prime will do."""
 PLACES: Final[i64] = 2 * MOST_TOKENS
 
 
 def product(a: i64, b: i64) -> i64:
-    """Of two numbers below the prime, modulo it, in numbers of 63 bits: 2**61 counts as 1."""
+    """Product of two numbers below the prime, modulo it, within 63 bits: 2**61 counts as 1."""
     a_high, a_low = a >> 31, a & 0x7FFF_FFFF
     b_high, b_low = b >> 31, b & 0x7FFF_FFFF
     middle = a_low * b_high + a_high * b_low
@@ -33,13 +33,13 @@ def product(a: i64, b: i64) -> i64:
 
 
 def reduced(number: i64) -> i64:
-    """A number of 63 bits modulo the prime, without a division."""
+    """A 63-bit number modulo the prime, without a division."""
     number = (number & PRIME) + (number >> 61)
     return number - PRIME if number >= PRIME else number
 
 
 class Replay(RequestSource):
-    """Makes requests of the rows of one trace."""
+    """Builds requests from the rows of one trace."""
 
     def __init__(
         self, entry: int, plan: ReplaySettings, register: Register, *, has_slots: bool
@@ -75,7 +75,7 @@ class Replay(RequestSource):
         return next(self._rows, None)
 
     def left_out(self) -> LeftOut:
-        """What was not replayed so far."""
+        """What has not been replayed so far."""
         return self._opened.left_out(self._adapters_left_out)
 
     def _request(self, row: TraceRequest, number: int, arrived_s: float) -> Request:
@@ -123,12 +123,13 @@ class Replay(RequestSource):
         return request
 
     def _joined(self, row: TraceRequest, adapter: int) -> list[int]:
-        """The keys of a prompt's segments, and that of its answer where one is named.
+        """The keys of a prompt's segments, followed by that of its answer if the trace names one.
 
-        Caches know a segment by its key alone, so that must stand for all that precedes it. A file
-        may give one key to segments after different starts. Each is therefore joined with those
-        before it, as a polynomial in a prime field: of a million, two meet in one of a million
-        runs. What an adapter makes of the same tokens is another cache.
+        Caches identify a segment by its key alone, so a key must also identify everything before
+        its segment. A file may use the same key after different starts. Each key is therefore
+        hashed together with the keys before it, as a polynomial in a prime field: among a million,
+        a collision happens in one of a million runs. The adapter is part of the hash because KV
+        computed with an adapter cannot be shared.
         """
         keys = list(row.prefix_keys)
         ends = list(row.prefix_ends)
@@ -177,7 +178,7 @@ class Replay(RequestSource):
 
 
 class SessionProgress:
-    """How a session goes whose turns come at the trace's times, whatever became of the last."""
+    """Progress of a session whose turns arrive at the trace's times, whatever became of others."""
 
     def __init__(self) -> None:
         self.under_way = 0
@@ -185,9 +186,10 @@ class SessionProgress:
 
 
 class TraceSource(Replay):
-    """The requests of a trace at its times, one of them read ahead.
+    """The requests of a trace at their recorded times, read one ahead.
 
-    Which turn of a session is its last is known when all is read, so sessions end with the run.
+    Only at the end of the trace is it known which turn of a session is the last, so sessions end
+    with the run.
     """
 
     def __init__(
@@ -249,7 +251,7 @@ class TraceSource(Replay):
 
 
 class TraceSession:
-    """The turns of one session of a trace, while it lasts."""
+    """The turns of one session of a trace, and its progress."""
 
     def __init__(self) -> None:
         self.rows: Final[list[TraceRequest]] = []
@@ -258,11 +260,11 @@ class TraceSession:
 
 
 class SessionReplay(Replay):
-    """A trace whose sessions go on as their turns end, not when they did where it was recorded.
+    """A trace whose sessions continue when their turns end, not at the recorded times.
 
-    A turn follows the end of the last after a pause: what the trace says of that, else the time
-    between the two arrivals less what the first took, as far as that is known. Sessions are put
-    together before the run, so all of the trace is in memory.
+    A turn follows the end of the previous one after a pause: the trace's think time, or else the
+    gap between the two arrivals less the previous turn's E2E, if known. Sessions are assembled
+    before the run, so the whole trace is in memory.
     """
 
     def __init__(
@@ -336,7 +338,7 @@ class SessionReplay(Replay):
             self._states.cancelled += 1
 
     def _pause_s(self, session: TraceSession) -> float:
-        """From the end of the last turn to the one that is due."""
+        """The pause between the end of the previous turn and the session's next turn."""
         if self._thinks is not None:
             return self._thinks.draw(self._stream)
         row = session.rows[session.turn]

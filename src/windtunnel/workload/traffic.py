@@ -1,6 +1,6 @@
-"""The traffic of a run: every source draws from its own streams, and all are merged by arrival.
+"""The traffic of a run: each source draws from its own streams, and all are merged by arrival.
 
-Requests are made when they are taken, so ten million of them never sit in memory.
+Requests are built when they are taken, so even ten million of them are never in memory at once.
 """
 
 import math
@@ -26,11 +26,13 @@ from windtunnel.workload.traces.reading import LeftOut
 class Traffic:
     """All sources of a run as one sequence of requests in order of arrival.
 
-    The numbers in a request count in the lists `sources`, `classes`, `tenants` and `adapters`, to
-    which names are added as they are met. `priorities` are those of all classes by name; left out,
-    there are the built-in ones. `models` are those that requests may be for, by number; left out,
-    they are numbered as they are met. `adapter_slots` says for each entry whether every server
-    that may get its requests has slots for LoRA adapters: a trace that names some needs them.
+    The numbers in a request are indices into the lists `sources`, `classes`, `tenants` and
+    `adapters`, to which names are added when first seen. `priorities` has the priority of every
+    class by name; without it, only the classes named by the sources exist, with their built-in
+    priorities, or 0. `models` are the models that requests may be for, in order of their numbers;
+    without it, they are numbered when first seen. `adapter_slots` says for each entry whether every
+    server that may get its requests has LoRA slots; without them a trace's requests for adapters go
+    to the base model.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class Traffic:
         return trace
 
     def _look(self) -> None:
-        """Sets when the next request arrives; infinity when none is on its way."""
+        """Sets the time of the next arrival; infinity if there is none."""
         next_s = self._agenda.next_s
         self.next_s = next_s if next_s < self._end_s and not self._stopped else math.inf
 
@@ -123,7 +125,7 @@ class Traffic:
         return request
 
     def ended(self, request: Request, completed: bool, now_s: float) -> None:  # noqa: FBT001
-        """Hears that a request with `followed` has ended, well or not; another may follow."""
+        """Called when a request marked `followed` has ended, completed or not."""
         if self._stopped or not request.followed:
             return
         source = self._following.pop(request.id)
@@ -132,7 +134,7 @@ class Traffic:
         self._look()
 
     def stop(self, now_s: float) -> None:
-        """The run is over: nothing follows any more."""
+        """Ends the run: no request follows any more."""
         if self._stopped:
             return
         self._stopped = True
@@ -141,5 +143,5 @@ class Traffic:
         self._look()
 
     def left_out(self) -> list[LeftOut]:
-        """What traces have that was not replayed, or not as it stood there; one for each trace."""
+        """What each trace contained that was not replayed, or not replayed as recorded."""
         return [trace.left_out() for trace in self._traces]

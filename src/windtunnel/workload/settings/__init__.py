@@ -1,1 +1,1 @@
-"""What a workload is: sources, arrivals, lengths, sessions, traces and classes of service."""
+"""Settings of a workload: sources, arrivals, lengths, sessions, traces and classes of service."""

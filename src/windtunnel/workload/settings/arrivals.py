@@ -1,4 +1,4 @@
-"""When requests arrive: arrival processes, and how their rate changes over time."""
+"""Settings of arrivals: arrival processes, and how their rate changes over time."""
 
 import math
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ class ConstantArrivals(Section):
 
 
 class ShapedArrivals(Section):
-    """What the processes with a shape have in common."""
+    """Settings that the gamma and Weibull processes share."""
 
     rate_per_s: RatePerS | None = Field(
         default=None, description="Mean requests per second; with cv."
@@ -84,11 +84,11 @@ class ShapedArrivals(Section):
     )
 
     def by_shape(self) -> tuple[float, float]:
-        """The mean gap and its cv that shape and scale come to."""
+        """The mean gap and its cv that follow from shape and scale."""
         raise NotImplementedError
 
     def drawn(self) -> Arrivals:
-        """However it was written, a process is its rate and the variation of its gaps."""
+        """The process by its rate and the cv of its gaps, from either way of writing it."""
         process: str = getattr(self, "process")  # noqa: B009 - of each of those below
         if self.rate_per_s is not None and self.cv is not None:
             return Arrivals(process, self.rate_per_s, self.cv)
@@ -182,7 +182,7 @@ ArrivalProcess = Annotated[
 
 
 class Points(Leaf):
-    """Points of a curve: pairs of a time and a factor, in order of time."""
+    """Points of a curve: pairs of a time and a factor, ordered by time."""
 
     allowed = (
         "a list of pairs [time, factor] such as [[0s, 1], [10m, 4]], "
@@ -243,7 +243,7 @@ class Points(Leaf):
 
 
 class DiurnalCurve(Section):
-    """A day: a cosine whose mean is 1, so that the rate is that of the whole day."""
+    """A day: a cosine with mean 1, so that `rate` is the mean rate of the whole day."""
 
     ratio: Annotated[float, Number(1, 1000)] = Field(
         description="Peak over trough; 4 runs from 0.4 to 1.6."
@@ -253,7 +253,7 @@ class DiurnalCurve(Section):
 
 
 class SpikeCurve(Section):
-    """For a while, more: the rate jumps up, and back again."""
+    """A spike: the rate jumps to a multiple for a while, then returns."""
 
     at_s: Moment = Field(description="When it begins.")
     duration_s: Span = Field(description="How long it lasts.")
@@ -261,7 +261,7 @@ class SpikeCurve(Section):
 
 
 class RampDownCurve(Section):
-    """Traffic that goes away along a straight line."""
+    """Traffic that falls off along a straight line."""
 
     at_s: Moment = Field(description="When the rate begins to fall.")
     over_s: Span = Field(description="How long it falls.")
@@ -285,7 +285,7 @@ class NamedCurve(Section):
             yield where.fault((), what, f"one of {', '.join(names)}", beside=names)
 
     def drawn(self) -> Curve:
-        """A jump is two points of one time, and a day is a wave."""
+        """The curve as points (a jump is two points at the same time), or as a wave for a day."""
         if self.diurnal is not None:
             day = self.diurnal
             return Curve(period_s=day.period_s, peak_s=day.peak_s, ratio=day.ratio)
@@ -307,5 +307,5 @@ RateCurve = Annotated[
 
 
 def drawn_curve(curve: RateCurve) -> Curve:
-    """Points stay points; a curve by name comes to some, or to a wave."""
+    """The curve to draw from: points as they are; a named curve as points or a wave."""
     return curve.drawn() if isinstance(curve, NamedCurve) else Curve(points=curve)

@@ -1,4 +1,4 @@
-"""Token counts, turns and pauses: a number, or a distribution; and what is drawn from it."""
+"""Settings of token counts, turns and pauses: a number or a distribution."""
 
 import math
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ class UniformLengths(Section):
 
 
 class BoundedLengths(Section):
-    """What the distributions without bounds of their own have in common."""
+    """Settings that distributions with optional bounds share."""
 
     mean: MeanTokens = Field(description="Mean tokens, before clamping to min and max.")
     min: Tokens = Field(default=1, description="Lower bound; at least 1.")
@@ -131,7 +131,7 @@ class ExponentialLengths(BoundedLengths):
 
 
 class ParetoTail(Section):
-    """The draws that are Pareto's: few, and now and then very long."""
+    """The Pareto part: few draws, some of them very long."""
 
     share: Annotated[float, Number(0, 1, above=True)] = Field(description="Share of all draws.")
     start: MeanTokens = Field(description="Minimum in tokens.")
@@ -165,7 +165,7 @@ class ParetoLognormalLengths(BoundedLengths):
 
 
 class ObservedLengths(Leaf):
-    """Lengths that were seen: each a whole number, or a pair of one and its weight."""
+    """Observed lengths: each a whole number, or a pair of a whole number and its weight."""
 
     allowed = (
         f"a list of whole numbers from 1 to {MOST_TOKENS}, or of pairs [tokens, weight], "
@@ -314,7 +314,7 @@ class UniformPause(Section):
 
 
 class BoundedPause(Section):
-    """What pauses without bounds of their own have in common."""
+    """Settings that pauses with optional bounds share."""
 
     mean_s: Pause = Field(description="Mean, before clamping to min and max.")
     min_s: Pause = Field(default=0.0, description="Lower bound.")
@@ -343,7 +343,7 @@ class ExponentialPause(BoundedPause):
 
 
 class LognormalPause(BoundedPause):
-    """Lognormal: typical of how people read."""
+    """Lognormal: typical of reading times."""
 
     distribution: Literal["lognormal"]
     cv: Spread = Field(description="Coefficient of variation.")
@@ -357,7 +357,7 @@ def _constant_pause(seconds: float) -> ConstantPause:
 
 
 class _BarePause(Duration):
-    """A duration where a mapping may stand too."""
+    """A bare duration, where a mapping is also allowed."""
 
     def __init__(self) -> None:
         super().__init__("0s", LONGEST_THINK)

@@ -1,4 +1,4 @@
-"""The entries of a workload: sources of drawn requests, traces, and the classes they are in."""
+"""The entries of a workload: generated sources, traces, and their classes of service."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -58,11 +58,11 @@ Share = Annotated[float, Number(0, 1, above=True)]
 Weight = Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]
 
 BUILT_IN_PRIORITIES = {"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
-"""The classes of service that every scenario has; higher goes first, below 0 may be shed."""
+"""Priorities of the classes that every scenario has; higher goes first, below 0 may be shed."""
 
 
 class PrefixSettings(Section):
-    """System prompts that requests share, so that a prefix cache has something to find."""
+    """System prompts that requests share, so that a prefix cache gets hits."""
 
     tokens: Tokens = Field(description="Tokens before each prompt, besides prompt_tokens.")
     groups: Annotated[int, Whole(1, MOST_GROUPS)] = Field(
@@ -72,7 +72,7 @@ class PrefixSettings(Section):
 
 
 class PopulationSettings(Section):
-    """A cohort: many clients that share the source's rate, each with something of its own."""
+    """A cohort: many clients that share the source's rate, with their own tenants or prefixes."""
 
     members: Annotated[int, Whole(1, MOST_MEMBERS)] = Field(
         description="Senders; each request or session comes from a random one."
@@ -88,14 +88,14 @@ class PopulationSettings(Section):
 
 
 class ExtraTokens(Section):
-    """More tokens of some requests."""
+    """Additional tokens of some requests."""
 
     tokens: TokenCounts = Field(description="Number of tokens.")
     share: Share = Field(default=1.0, description="Share of requests that have them.")
 
 
 class AdapterMix(Section):
-    """Which LoRA adapter a request is for. Sources that name the same adapter share it."""
+    """The LoRA adapters that requests use. Sources that name the same adapter share it."""
 
     weights: dict[Annotated[str, Name()], Weight] | None = Field(
         default=None,
@@ -121,7 +121,7 @@ class AdapterMix(Section):
             yield where.note("skew", "weights say how often each is asked for", "only with count")
 
     def drawn(self) -> tuple[tuple[str, float], ...]:
-        """Names and weights, however they were written."""
+        """Names and weights, from either way of writing them."""
         if self.weights is not None:
             return tuple(self.weights.items())
         assert self.count is not None
@@ -130,7 +130,7 @@ class AdapterMix(Section):
 
 
 class SessionSettings(Section):
-    """Conversations: a turn follows the end of the last and a think time."""
+    """Conversations: each turn starts a think time after the previous one ends."""
 
     turns: TokenCounts = Field(description="Requests per conversation, at most 10000.")
     think: Pauses = Field(description="From the end of a turn to the next.")
@@ -141,7 +141,7 @@ class SessionSettings(Section):
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """A conversation has only so many turns; what is merely left open is bounded by itself."""
+        """Limits the turns of a conversation; bounds that are not written need no check."""
         turns, allowed = self.turns, f"up to {MOST_TURNS}"
         if isinstance(turns, ConstantLengths) and turns.value > MOST_TURNS:
             yield where.fault("turns", f"{turns.value} are too many", allowed)
@@ -220,7 +220,7 @@ class SourceSettings(Section):
 
     @property
     def adapter_weights(self) -> tuple[tuple[str, float], ...]:
-        """LoRA adapters by weight; none: the base model."""
+        """LoRA adapters with their weights; empty for the base model."""
         return () if self.adapters is None else self.adapters.drawn()
 
     @property
@@ -228,7 +228,7 @@ class SourceSettings(Section):
         return None if self.rate_curve is None else drawn_curve(self.rate_curve)
 
     def lengths(self) -> dict[str, Lengths]:
-        """Every distribution of lengths that it draws from, by its place in a scenario."""
+        """All distributions of lengths that the source draws from, by their path in a scenario."""
         found = {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}
         if self.media is not None:
             found["media.tokens"] = self.media.tokens
@@ -257,7 +257,7 @@ class SourceSettings(Section):
         yield from self._population_faults(where)
 
     def _end_faults(self, where: Context) -> Iterator[Fault]:
-        """Traffic must end, and must be able to come to its count."""
+        """Requires that traffic ends, and that it can reach its count."""
         endless = where.root.duration_s is None
         curve = curve_of(drawn_curve(self.rate_curve)) if self.rate_curve is not None else None
         total = curve.total() if curve is not None else float("inf")
@@ -375,7 +375,7 @@ class TraceSettings(Section):
 
 
 class ReplaySettings(Section):
-    """The requests of a trace, at its times."""
+    """The requests of a trace, replayed."""
 
     trace: TraceSettings = Field(description="The file, and how to read it.")
     name: Annotated[str, Name()] | None = Field(
@@ -415,13 +415,13 @@ WorkloadEntry = Annotated[
 
 
 def models_of(entry: WorkloadEntry) -> list[str | None]:
-    """The models that requests of an entry may be for."""
+    """The models that an entry's requests may be for; None is the scenario's model."""
     others = (entry.trace.models or {}).values() if isinstance(entry, ReplaySettings) else ()
     return [entry.model, *others]
 
 
 class SloClass(Section):
-    """A class of service: its priority, and the times that count as good."""
+    """A class of service: its priority, and its latency targets."""
 
     priority: Annotated[int, Whole(-HIGHEST_PRIORITY, HIGHEST_PRIORITY)] | None = Field(
         default=None,

@@ -1,1 +1,1 @@
-"""Traces of requests, in and out: one neutral record, a reader and a writer for each format."""
+"""Reads and writes traces of requests: one neutral record, and a reader and writer per format."""

@@ -1,4 +1,4 @@
-"""The trace of a gateway: files that follow each other in a folder, over restarts."""
+"""Traces recorded by a gateway: consecutive files in a folder, across restarts."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -12,38 +12,39 @@ from windtunnel.core.errors import InputError
 
 PATTERN = "trace-*.jsonl"
 RESTART_S = 60.0
-"""A gateway counts from its start: times that fall by more are those of the next start."""
+"""Times count from the gateway's start, so a drop larger than this suggests a restart."""
 MOST_BEHIND = 20
-"""Rows behind those before them, one after the other: the gateway was started again."""
+"""Consecutive rows behind earlier ones that together mean a restart."""
 MOST_HELD = 1_000
 SAME_ARRIVAL_S = 1.0
-"""Between the arrival of a request in the trace and in the gateway's log, at most."""
+"""Largest difference between a request's arrival times in the trace and in the gateway's log."""
 
 Row = TypeVar("Row")
 
 
 class StartOrder(Generic[Row]):
-    """Finds the rows with which a trace begins anew, since the gateway was started again.
+    """Finds the rows at which the gateway was restarted.
 
-    A gateway begins a file when it starts, and writes rows when requests end, timed from its start.
-    So a row that ended before others arrived begins a start if it is the first complete answer of
-    its file, or if many in a row ended long before (files may be joined); a single one is late.
-    Only complete answers say when they ended: one that broke off may have arrived long before.
+    A gateway opens a file when it starts, and writes a row when a request ends, timed from its
+    start. A row that ended before earlier rows arrived therefore marks a restart if it is the first
+    complete answer of its file, or if many rows in a row ended long before (files may be joined);
+    a single one is merely late. Only complete answers have an end time: an answer that broke off
+    may have arrived long before.
     """
 
     def __init__(self) -> None:
         self._latest_s = 0.0
         self._held: list[tuple[Row, float]] = []
-        """Rows that may be of another start, with their arrivals."""
+        """Rows that may belong to the next start, with their arrival times."""
         self._behind = 0
-        """Those of them that show it."""
+        """The number of held rows that suggest a restart."""
 
     def take(
         self, row: Row, arrived_s: float, e2e_s: float | None, *, is_first: bool
     ) -> Iterator[tuple[bool, Row]]:
-        """The rows that are decided now, and whether the gateway started with it.
+        """Takes a row; yields the rows now decided, and whether the gateway restarted at each.
 
-        `is_first`: the file has had no complete answer before it.
+        `is_first`: no earlier row of the file has a complete answer.
         """
         least_s = self._latest_s - (SAME_ARRIVAL_S if is_first else RESTART_S)
         is_behind = e2e_s is not None and arrived_s + e2e_s < least_s
@@ -56,7 +57,7 @@ class StartOrder(Generic[Row]):
             yield from self._decided(begins=False)
 
     def rest(self) -> Iterator[tuple[bool, Row]]:
-        """The same of what is left at the end."""
+        """Decides the rows that are left at the end."""
         yield from self._decided(begins=self._behind > 0)
 
     def _decided(self, *, begins: bool) -> Iterator[tuple[bool, Row]]:
@@ -68,7 +69,7 @@ class StartOrder(Generic[Row]):
 
 
 class GatewayRow(NamedTuple):
-    """A row as it is written, and which start of the gateway it is of."""
+    """A row as written, and the number of the gateway start that it belongs to."""
 
     start: int
     arrived_s: float
@@ -76,9 +77,10 @@ class GatewayRow(NamedTuple):
 
 
 def one_trace(path: Path, stack: ExitStack, last_s: float | None = None) -> Path:
-    """The path of a file with all requests, or with those of the `last_s` of a gateway's trace.
+    """Returns the path of one file with all requests, or with the last `last_s` of a gateway's
+    trace.
 
-    The clock of a part begins where it is cut. A file that is made is gone when `stack` ends.
+    The times of a part count from the cut. A file created here is deleted when `stack` closes.
     """
     if last_s is None and not path.is_dir():
         return path
@@ -98,7 +100,7 @@ def one_trace(path: Path, stack: ExitStack, last_s: float | None = None) -> Path
 
 
 def gateway_files(folder: Path) -> list[Path]:
-    """The files of a folder, the oldest first."""
+    """The trace files of a folder, oldest first."""
     files = sorted(folder.glob(PATTERN))
     if not files:
         what = "the folder has no trace of a gateway"
@@ -107,7 +109,7 @@ def gateway_files(folder: Path) -> list[Path]:
 
 
 def joined_rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """All rows on one clock: after a restart times and ids go on."""
+    """All rows on one clock: times and ids continue after a restart."""
     shift_s = latest_s = 0.0
     start = 0
     for one in gateway_rows(files):
@@ -119,10 +121,10 @@ def joined_rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 
 def gateway_rows(files: Sequence[Path]) -> Iterator[GatewayRow]:
-    """The rows of files, oldest first.
+    """The rows of the files, oldest file first.
 
-    Rows are in order of their ends, so times go back and forth by the length of an answer. A last
-    line that a killed gateway did not finish is left out.
+    Rows are in order of completion, so arrival times are out of order by up to the duration of a
+    request. An unfinished last line, left by a killed gateway, is ignored.
     """
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     order = StartOrder[GatewayRow]()

@@ -1,4 +1,4 @@
-"""Reads a file line by line in bounded memory, packed or not, whatever it holds."""
+"""Reads a file line by line in bounded memory, compressed or not, whatever its content."""
 
 import codecs
 import gzip
@@ -13,20 +13,20 @@ from windtunnel.workload.traces.notes import TraceNotes
 LONGEST_LINE = 16 * 1024**2
 BLOCK = 256 * 1024
 PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
-"""How packed files are named, and what they start with."""
+"""Endings of compressed files, and their magic numbers."""
 
 
 def unpacked_name(path: Path) -> Path:
-    """The path without the ending that says how it is packed."""
+    """The path without the ending for compression."""
     return path.with_suffix("") if path.suffix.lower() in PACKED else path
 
 
 class Unreadable(Exception):
-    """The bytes of a file cannot be had; says why."""
+    """A file's bytes cannot be read; the message says why."""
 
 
 def refuse_irregular(path: Path) -> None:
-    """A pipe would wait for ever, and a device never end; other faults are reported later."""
+    """Rejects pipes and devices, whose reads may never end; other faults are reported later."""
     try:
         irregular = path.exists() and not path.is_file() and not path.is_dir()
     except (OSError, ValueError):
@@ -36,7 +36,7 @@ def refuse_irregular(path: Path) -> None:
 
 
 class PlainBytes:
-    """The bytes of a file, unpacked."""
+    """The bytes of a file, decompressed if needed."""
 
     def __init__(self, path: Path) -> None:
         refuse_irregular(path)
@@ -67,7 +67,7 @@ class PlainBytes:
         self._raw.close()
 
     def read(self, size: int = BLOCK) -> bytes:
-        """Up to `size` bytes; none at the end."""
+        """Returns up to `size` bytes; none at the end of the file."""
         try:
             block: bytes = self._file.read(size)
         except EOFError:
@@ -87,7 +87,7 @@ def _why(error: Exception) -> str:
 
 
 def first_bytes(path: Path, size: int = 64 * 1024) -> bytes:
-    """What a file starts with, unpacked."""
+    """The first bytes of a file, decompressed."""
     with PlainBytes(path) as file:
         try:
             return file.read(size)
@@ -96,7 +96,7 @@ def first_bytes(path: Path, size: int = 64 * 1024) -> bytes:
 
 
 class Lines:
-    """The lines of a file without their ends; `number` is that of the latest one."""
+    """The lines of a file without line ends; `number` is that of the latest line."""
 
     def __init__(self, path: Path, notes: TraceNotes) -> None:
         self._path = path
@@ -122,7 +122,7 @@ class Lines:
                     yield checked
 
     def raw(self) -> Iterator[bytes]:
-        """Lines as bytes, for readers that check the text themselves; blank ones are left out."""
+        """Lines as bytes, for readers that check the text themselves; blank lines are left out."""
         for block in self._blocks():
             for line in block.split(b"\n"):
                 self.number += 1
@@ -142,7 +142,7 @@ class Lines:
             return None
 
     def _blocks(self) -> Iterator[bytes]:
-        """Whole lines, many at a time, the last newline of each block left out."""
+        """Blocks of whole lines, each without its last newline."""
         with PlainBytes(self._path) as file:
             rest = b""
             overlong = False

@@ -1,7 +1,8 @@
-"""Measured traces: our own Parquet with further columns for what a real server did.
+"""Measured traces: our own Parquet format with additional columns for measurements of a real
+server.
 
-Read as traces, they have the requests as they were sent, with their TTFT and E2E. Rows are in order
-of ending, as they were measured.
+Read as a trace, they contain the requests as they were sent, with TTFT and E2E. Rows are in order
+of completion.
 """
 
 import os
@@ -16,10 +17,10 @@ from windtunnel.workload.traces.writing import cannot_write, draft_of, place_of
 
 ROWS_AT_ONCE = 4_096
 PART = ".part"
-"""What is put behind the name of a trace that is being measured."""
+"""Suffix of the file name while a trace is being measured."""
 
 LATE_S = 0.010
-"""Requests that are sent later than this change what is measured."""
+"""Requests sent later than this distort the measurement."""
 
 COMPLETED = "completed"
 REJECTED = "rejected"
@@ -28,27 +29,27 @@ FAILED = "failed"
 CUT_OFF = "cut_off"
 UNFINISHED = "unfinished"
 OUTCOMES = (COMPLETED, REJECTED, TIMED_OUT, FAILED, CUT_OFF, UNFINISHED)
-"""How a measured request can end. `failed` is a server's error, or no answer at all; `cut_off` is
+"""The outcomes of a measured request. `failed` is a server error or no answer at all; `cut_off` is
 an answer that began and broke off."""
 
 
 class Measured(NamedTuple):
-    """One request and what was measured beside its TTFT and E2E."""
+    """One request, and the measurements besides its TTFT and E2E."""
 
     request: TraceRequest
     due_s: float
-    """When it should have been sent; it arrived when it was."""
+    """When it should have been sent; `arrived_s` is when it was."""
     outcome: str
     status: int
-    """Of HTTP; 0: there was no answer."""
+    """HTTP status; 0 if there was no answer."""
     error: str | None
     cached_tokens: int | None
     gaps_s: list[float]
-    """Between the pieces of the answer."""
+    """Gaps between the chunks of the answer."""
 
 
 def schema() -> Any:
-    """The columns of a trace, and those that were measured."""
+    """The columns of a trace, followed by those for measurements."""
     import pyarrow as pa
 
     own = parquet.schema()
@@ -65,11 +66,12 @@ def schema() -> Any:
 
 
 class MeasuredTrace:
-    """A file that is being written; it gets its name when it is closed, with what it has by then.
+    """A trace file being written; the rows collected so far appear under its name when it is
+    closed.
 
-    Until then rows are in a file beside it, an Arrow stream, which can be read as a trace whatever
-    becomes of this process. Making it finds out whether the place can be written to. As a context
-    it is taken back when nothing was measured.
+    Until then rows are in an Arrow stream beside it, which can be read as a trace even if this
+    process dies. The constructor checks that the place is writable. Used as a context manager, it
+    leaves no file if nothing was measured.
     """
 
     def __init__(self, path: Path, *, replace: bool) -> None:
@@ -98,7 +100,7 @@ class MeasuredTrace:
             self.flush()
 
     def flush(self) -> None:
-        """Puts what was added where a crash does not reach it."""
+        """Writes the added rows to the stream, where they survive a crash."""
         import msgspec
         import pyarrow as pa
 
@@ -125,7 +127,7 @@ class MeasuredTrace:
         return f"what was written before is in {self._part.name}, which can be read as a trace"
 
     def close(self) -> None:
-        """Puts the file in place."""
+        """Converts the stream to Parquet under the final name."""
         self.flush()
         try:
             self._stream.close()
@@ -140,7 +142,7 @@ class MeasuredTrace:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Whatever happened, what was measured is kept."""
+        """Keeps the measured rows, also after an exception."""
         try:
             if self.rows:
                 self.close()
@@ -157,7 +159,7 @@ class MeasuredTrace:
 
 
 def _open_part(part: Path, path: Path, *, replace: bool) -> Any:
-    """A new file that is this process's alone; what a run left that was killed is not lost."""
+    """Opens and locks the stream file; a killed run's rows are overwritten only if `replace`."""
     import fcntl
 
     file = os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT, 0o644), "r+b")
@@ -179,7 +181,7 @@ def _open_part(part: Path, path: Path, *, replace: bool) -> Any:
 
 
 def _pack(part: Path, place: Path, columns: Any) -> None:
-    """Makes Parquet of a stream of rows; the file appears when it is whole."""
+    """Converts an Arrow stream to Parquet; the file appears only when it is complete."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -198,7 +200,7 @@ def _pack(part: Path, place: Path, columns: Any) -> None:
 
 
 class Lateness(NamedTuple):
-    """How much later than they should have been requests were sent."""
+    """How late requests were sent, compared with their due times."""
 
     p99_s: float
     max_s: float
@@ -209,20 +211,20 @@ class Lateness(NamedTuple):
 
 
 def lateness(path: Path) -> Lateness | None:
-    """Of a measured trace; None for one that does not say when its requests were due."""
+    """The lateness in a measured trace; None for a trace without due times."""
     lags = sorted(sent - due for sent, due in _pairs(path, "arrived", "due"))
     return Lateness(lags[int(0.99 * (len(lags) - 1))], lags[-1]) if lags else None
 
 
 def cached_share(path: Path) -> float | None:
-    """The share of prompt tokens that a server reported as cached; None when it did not say."""
+    """The share of prompt tokens that the server reported as cached; None if it reported none."""
     known = _pairs(path, "prompt_tokens", "cached_tokens")
     prompts = sum(prompt for prompt, _ in known)
     return sum(cached for _, cached in known) / prompts if prompts else None
 
 
 def _pairs(path: Path, first: str, second: str) -> list[tuple[Any, Any]]:
-    """Two columns of a measured trace, where both are known; none for any other file."""
+    """Two columns of a measured trace, for rows that have both; empty for any other file."""
     known: list[tuple[Any, Any]] = []
     try:
         with parquet.opened(path) as file:

@@ -1,4 +1,4 @@
-"""What a reader noticed on its way: what it left out, and why."""
+"""What a reader skipped or repaired in a trace, and why."""
 
 from typing import NamedTuple
 
@@ -7,12 +7,12 @@ from windtunnel.workload.traces.record import LONGEST_NAME, TraceRequest, fault_
 
 MOST_FAULTS_KEPT = 5
 MOST_IDS_REMEMBERED = 1_000_000
-"""Ids that do not count up by one; beyond that many, repetitions are no longer noticed."""
+"""Ids remembered apart from consecutive numbers; beyond that, repetitions are no longer noticed."""
 MOST_NAMES_CACHED = 10_000
 
 
 class Words(NamedTuple):
-    """How a person asks for what would help, where the trace was named."""
+    """Hints in the words of the place where the trace was named: the command line or a scenario."""
 
     skip_bad: str
     sort: str
@@ -35,18 +35,18 @@ SCENARIO_WORDS = Words(
 
 
 class Repairs(NamedTuple):
-    """What was not as it should be in a file, and was read all the same."""
+    """Irregularities of a file that were repaired while reading."""
 
     late: int = 0
-    """Requests that stood after one that arrived later; put in order."""
+    """Requests after one that arrived later; they were sorted."""
     first_late: int = 0
-    """The line of the first, as below."""
+    """The line of the first such request; `first_blank` likewise."""
     blank: int = 0
-    """Empty lines between others; passed over."""
+    """Empty lines between others; skipped."""
     first_blank: int = 0
 
     def sentences(self) -> list[str]:
-        """What was repaired, without the file's name."""
+        """Sentences about the repairs, without the file's name."""
         found = []
         if self.late:
             rows = "1 row was" if self.late == 1 else f"{self.late:,} rows were"
@@ -58,30 +58,30 @@ class Repairs(NamedTuple):
 
 
 class TraceNotes:
-    """Counts what a reader leaves out of one file, and decides whether it may."""
+    """Counts what a reader leaves out of one file, and decides whether that is allowed."""
 
     def __init__(self, path: str, skip_bad: int = 0, words: Words = COMMAND_WORDS) -> None:
         self.path = path
         self.words = words
         self.classes: frozenset[str] | None = None
-        """The classes of service that requests may have; None: any."""
+        """The allowed classes of service; None allows any."""
         self.skip_bad = skip_bad
         self.line = 0
-        """Where the latest request stands."""
+        """The line of the latest request."""
         self.bad = 0
-        """Rows that could not be read and were left out."""
+        """Unreadable rows that were left out."""
         self.empty = 0
-        """Requests with no prompt or no output, which failed where they were recorded; left out."""
+        """Requests left out because they have no prompt or no output: they failed when recorded."""
         self.is_followed = False
-        """Whether turns follow the end of the turn before, as the file has no times for them."""
+        """Whether turns follow the end of the previous turn, as the file has no times."""
         self.repairs = Repairs()
         self.prefix_tokens = 0
-        """That a run found in its caches, where its file does not say which prompts share them."""
+        """Prompt tokens that a run found in its caches, if its file has no prefix keys."""
         self.faults: list[InputError] = []
-        """The first of the rows that were left out as bad."""
+        """The first few faults of rows that were left out."""
 
     def skip(self, what: str, line: int | None) -> None:
-        """Leaves out a bad row, or raises when that was not allowed or was too often."""
+        """Skips a bad row; raises if no more may be skipped."""
         fault = self.fault(what, line)
         if self.bad >= self.skip_bad:
             fault.hint = self.words.skip_bad
@@ -93,19 +93,19 @@ class TraceNotes:
             self.faults.append(fault)
 
     def late(self) -> None:
-        """The latest request stands after one that arrived later."""
+        """Counts the latest request as out of order: one before it in the file arrived later."""
         found = self.repairs
         first = found.first_late if found.late else self.line
         self.repairs = found._replace(late=found.late + 1, first_late=first)
 
     def blank(self, line: int) -> None:
-        """This line is empty."""
+        """Counts an empty line."""
         found = self.repairs
         first = found.first_blank if found.blank else line
         self.repairs = found._replace(blank=found.blank + 1, first_blank=first)
 
     def accepts(self, request: TraceRequest, line: int, earliest_s: float = 0.0) -> bool:
-        """Whether a request is good and not empty; one that is not is counted and left out."""
+        """Whether a request is valid and not empty; otherwise it is counted and left out."""
         fault = fault_of(request, earliest_s)
         if fault:
             self.skip(fault, line)
@@ -119,7 +119,7 @@ class TraceNotes:
         return True
 
     def check_class(self, slo: str, line: int) -> None:
-        """Refuses an SLO class that is not defined."""
+        """Rejects an SLO class that is not defined."""
         if self.classes is not None and slo not in self.classes:
             known = sorted(self.classes)
             hint = nearest(slo, known) or "define it under `slo`, or give the trace an `slo`"
@@ -132,7 +132,7 @@ class TraceNotes:
 
 
 class IdCheck:
-    """Notices ids that come twice. Numbers that count up cost no memory."""
+    """Detects repeated ids. Consecutive numbers need no memory."""
 
     def __init__(self) -> None:
         self._first = self._next = -1
@@ -156,13 +156,13 @@ class IdCheck:
 
 
 class NameCheck:
-    """Checks names once each, and keeps one copy of those that come again and again."""
+    """Checks each name once, and keeps a single copy of repeated ones."""
 
     def __init__(self) -> None:
         self._known: dict[str, str | None] = {"": None}
 
     def __call__(self, text: str) -> str | None:
-        """The name, None for an empty one; ValueError says what is wrong with it."""
+        """The name, or None if it is empty; raises ValueError if it is invalid."""
         if text in self._known:
             return self._known[text]
         if len(text) > LONGEST_NAME:
@@ -176,7 +176,7 @@ class NameCheck:
 
 
 def whole(text: str) -> int:
-    """A whole number, also when a spreadsheet wrote it as `12.0`; ValueError says what it is."""
+    """Parses a whole number, also if a spreadsheet wrote it as `12.0`; else a ValueError."""
     try:
         return int(text)
     except ValueError:
@@ -188,7 +188,7 @@ def whole(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A number of seconds; ValueError says what was found instead."""
+    """Parses a finite number; raises ValueError otherwise."""
     return _number(text)
 
 

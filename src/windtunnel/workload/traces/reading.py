@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from windtunnel.workload.traces.formats.sharegpt import AssignedArrivals
 
 REORDER_WINDOW = 8_192
-"""A request may come this many rows too late in a file that is read as it streams."""
+"""How many rows too late a request may be in a file that is read as a stream."""
 SORT_LIMIT = 2_000_000
-"""Requests that are sorted in memory, a few hundred bytes each."""
+"""Most requests that are sorted in memory; each takes a few hundred bytes."""
 
 _ARRIVED = attrgetter("arrived_s")
 
@@ -33,11 +33,11 @@ def open_trace(
     sort: bool = False,
     notes: TraceNotes | None = None,
 ) -> Iterator[TraceRequest]:
-    """The requests of a trace by time of arrival, read as they are taken.
+    """The requests of a trace in order of arrival, read lazily.
 
-    `format` is a name in FORMATS, `windtunnel`, or None to recognise it. `arrivals` are for files
-    without times. `sort` reads all of the file first and sorts it. `notes`, made for the same path,
-    says afterwards what was left out. Whatever is wrong with the file is an InputError.
+    `format` is a name in FORMATS, `windtunnel`, or None to detect it. `arrivals` are for files
+    without times. `sort` reads the whole file first and sorts it. `notes`, made for the same path,
+    records what is left out. Anything wrong with the file raises an InputError.
     """
     from windtunnel.workload.traces.formats import parquet, sharegpt
     from windtunnel.workload.traces.formats.registry import FORMATS, named
@@ -68,7 +68,7 @@ def open_trace(
 
 
 def _by_id(request: TraceRequest) -> tuple[float, int, str]:
-    """Requests of one instant arrived in the order of their ids, not of their ends."""
+    """Sort key: arrival time, then id, because the rows are in order of completion."""
     name = request.id or ""
     return request.arrived_s, len(name), name
 
@@ -87,7 +87,7 @@ def _sorted(
 
 
 def _reordered(requests: Iterator[TraceRequest], notes: TraceNotes) -> Iterator[TraceRequest]:
-    """Puts right what is a few rows out of order; more than that is an error."""
+    """Sorts rows that are slightly out of order; larger disorder is an error."""
     held: list[TraceRequest] = []
     until_s = latest_s = -math.inf
     while True:
@@ -136,7 +136,7 @@ def _from_first(requests: Iterator[TraceRequest]) -> Iterator[TraceRequest]:
 
 
 def _after(requests: Iterator[TraceRequest], start_s: float) -> Iterator[TraceRequest]:
-    """Those that come at a time or later, counted from there."""
+    """The requests from a time on, with arrivals counted from it."""
     for request in requests:
         if request.arrived_s >= start_s:
             yield shifted(request, start_s)
@@ -151,16 +151,16 @@ class LeftOut(NamedTuple):
     bad: int
     """Rows that could not be read."""
     adapters: int
-    """Requests for adapters without slots on the servers, served by the base model."""
+    """Requests for an adapter that were served by the base model, as servers have no LoRA slots."""
     prefix_tokens: int = 0
-    """Of a run's own requests: tokens it found in its caches, which a replay cannot find."""
+    """For a run's own requests: tokens found in its caches, which a replay cannot find."""
     repairs: Repairs = Repairs()
 
 
 def at_its_rate(entry: WorkloadEntry) -> WorkloadEntry:
-    """A replay at the mean rate that it asks for: its speedup is counted from the file.
+    """Replaces a replay's mean rate by the speedup that gives it, computed from the file.
 
-    Of a file that cannot be read the replay says so when it is run.
+    If the file cannot be read, the replay reports that when it is run.
     """
     if not isinstance(entry, ReplaySettings) or entry.trace.rate_per_s is None:
         return entry
@@ -185,7 +185,7 @@ def at_its_rate(entry: WorkloadEntry) -> WorkloadEntry:
 
 
 class OpenTrace:
-    """The trace of a workload while it is read; faults name options of the scenario."""
+    """The trace of a workload entry while it is read; errors name options of the scenario."""
 
     def __init__(self, plan: ReplaySettings, classes: Sequence[str]) -> None:
         path = Path(plan.trace.path)

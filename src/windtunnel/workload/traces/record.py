@@ -1,4 +1,4 @@
-"""A request of a trace, whatever file it came from, and the limits of what a trace may hold."""
+"""A request of a trace in any format, and the limits on what a trace may contain."""
 
 import hashlib
 from operator import lt
@@ -6,23 +6,23 @@ from operator import lt
 import msgspec
 
 MOST_TOKENS = 10**7
-"""Of one prompt or one output."""
+"""Most tokens of one prompt or one output."""
 LONGEST_TRACE_S = 10 * 366 * 86400.0
 LONGEST_NAME = 256
-"""Characters of an id, a tenant, a model and the like."""
+"""Most characters of an id, a tenant, a model and other names."""
 MOST_SEGMENTS = 100_000
-"""Prefix segments of one request."""
+"""Most prefix segments of one request."""
 MOST_TURNS = 10**6
 SPANS = ("deadline_s", "ttft_s", "e2e_s", "think_s")
 SMALLEST_KEY, LARGEST_KEY = -(2**63), 2**63 - 1
 
 
 class TraceRequest(msgspec.Struct, frozen=True, gc=False):
-    """One request of a trace. Times are seconds, `arrived_s` counts from the trace's start."""
+    """One request of a trace. Times are in seconds; `arrived_s` counts from the trace's start."""
 
     arrived_s: float
     prompt_tokens: int
-    """The whole prompt, its shared prefix included."""
+    """The whole prompt, including its shared prefix."""
     output_tokens: int
     id: str | None = None
     source: str | None = None
@@ -30,41 +30,41 @@ class TraceRequest(msgspec.Struct, frozen=True, gc=False):
     slo: str | None = None
     session: str | None = None
     turn: int | None = None
-    """Of its session, from 0."""
+    """Turn of its session, from 0."""
     model: str | None = None
     adapter: str | None = None
-    """The LoRA adapter that it asks for; None: the base model."""
+    """The requested LoRA adapter; None for the base model."""
     deadline_s: float | None = None
-    """How long after its arrival the client gives up."""
+    """Time after its arrival at which the client gives up."""
     ttft_s: float | None = None
-    """Time to first token, as it was observed."""
+    """Observed time to first token."""
     e2e_s: float | None = None
-    """Time to the last token, as it was observed."""
+    """Observed time to the last token."""
     think_s: float | None = None
-    """From the end of its session's last turn to this one, as it was observed."""
+    """Observed time from the end of the session's previous turn to this one."""
     answer_key: int | None = None
-    """Names the answer as a segment of prompts to come; None: no prompt continues it."""
+    """Key of the answer as a segment of later prompts; None if no prompt continues it."""
     media_tokens: int | None = None
-    """Tokens of the prompt that stand for images and sound."""
+    """Prompt tokens that represent images and sound."""
     prefix_keys: tuple[int, ...] = ()
-    """The start of the prompt that others may share, in segments known by key."""
+    """Keys of the segments at the start of the prompt that other prompts may share."""
     prefix_ends: tuple[int, ...] = ()
     """Segment i ends at token prefix_ends[i] of the prompt."""
 
 
 def shifted(request: TraceRequest, start_s: float, speedup: float = 1.0) -> TraceRequest:
-    """The request with times counted from `start_s`, and arriving `speedup` times as fast."""
+    """The request with its arrival counted from `start_s` and divided by `speedup`."""
     arrived_s = (request.arrived_s - start_s) / speedup
     return msgspec.structs.replace(request, arrived_s=arrived_s)
 
 
 def key_of(text: str) -> int:
-    """The prefix key for a name: equal names, equal keys."""
+    """The prefix key for a name: equal names have equal keys."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
 
 
 def fault_of(request: TraceRequest, earliest_s: float = 0.0) -> str | None:
-    """What is wrong with a request, as a sentence without its place; None when nothing is."""
+    """What is wrong with a request, without its place in the file; None if it is valid."""
     if not 0 <= request.prompt_tokens <= MOST_TOKENS:
         return f"the prompt has {_short(request.prompt_tokens)} tokens, not 0 to {MOST_TOKENS}"
     if not 0 <= request.output_tokens <= MOST_TOKENS:
@@ -87,7 +87,7 @@ def fault_of(request: TraceRequest, earliest_s: float = 0.0) -> str | None:
 
 
 def _short(number: int) -> str:
-    """A number that may have any number of digits, in a few of them."""
+    """The number, or words in place of one with more than 20 digits."""
     return str(number) if abs(number) < 10**20 else "far too many"
 
 

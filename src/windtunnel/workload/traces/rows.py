@@ -1,4 +1,4 @@
-"""Reads the rows of text files: CSV by the names of its columns, or one JSON object per line."""
+"""Reads the rows of text files: CSV by column name, or one JSON object per line."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ MOST_COLUMNS = 1_000
 
 
 class Columns:
-    """Where the columns of a file are."""
+    """Positions of a file's columns by name."""
 
     def __init__(self, header: Sequence[str], where: str) -> None:
         self.names = [name.strip() for name in header]
@@ -31,7 +31,7 @@ class Columns:
             self._places[name] = place
 
     def need(self, *names: str) -> list[int]:
-        """The places of columns that must be there; the first that is not is an error."""
+        """The positions of required columns; raises an InputError for the first that is missing."""
         for name in names:
             if name not in self._places:
                 found = ", ".join(self.names)[:200] or "nothing"
@@ -40,7 +40,7 @@ class Columns:
         return [self._places[name] for name in names]
 
     def want(self, *names: str) -> list[int]:
-        """The places of columns that may be there; -1 for those that are not."""
+        """The positions of optional columns; -1 for those that are missing."""
         return [self._places.get(name, -1) for name in names]
 
 
@@ -56,10 +56,11 @@ def csv_requests(
     earliest_s: float = 0.0,
     most_lines: int = 1,
 ) -> Iterator[TraceRequest]:
-    """The requests of a file whose first line names its columns.
+    """The requests of a CSV file whose first line names its columns.
 
-    `parser` is given the columns and returns what makes a request of a row; its ValueErrors are
-    the faults of that row. `most_lines` is how many a row with free text may take.
+    `parser` takes the columns and returns a function that turns a row into a request; a ValueError
+    that it raises is a fault of that row. `most_lines` is the most lines that a row with free text
+    may span.
     """
     lines = Lines(path, notes)
     rows = CsvRows(lines, most_lines)
@@ -83,9 +84,9 @@ def csv_requests(
 
 
 class CsvRows:
-    """The fields of each row, a line long; several, where free text may go on in the next line.
+    """The fields of each row: one line, or several where free text may contain line breaks.
 
-    A quote that is not closed within those costs its own line alone, not all that follow.
+    A quote that is not closed within those lines spoils its own line only, not the lines after it.
     """
 
     def __init__(self, lines: Lines, most_lines: int = 1) -> None:
@@ -94,7 +95,7 @@ class CsvRows:
         self._most_lines = most_lines
         self._ahead: deque[tuple[int, str]] = deque()
         self.number = 0
-        """Of the line that the latest row begins in."""
+        """The line in which the latest row begins."""
 
     def __iter__(self) -> "CsvRows":
         return self
@@ -119,7 +120,7 @@ class CsvRows:
         return row
 
     def _following(self) -> Iterator[str]:
-        """The lines that a row may go on in; they stay ahead until it is known to do so."""
+        """The lines on which a row may continue; they stay queued until it is known to do so."""
         for at in range(self._most_lines - 1):
             if at == len(self._ahead):
                 line = next(self._texts, None)
@@ -149,7 +150,7 @@ def _even(row: list[str], width: int) -> list[str]:
 
 
 def csv_line(fields: Iterable[object]) -> str:
-    """A row as a line of CSV; what is None is left empty."""
+    """A row as a line of CSV; None becomes an empty field."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow("" if one is None else one for one in fields)
     return text.getvalue()
@@ -158,7 +159,7 @@ def csv_line(fields: Iterable[object]) -> str:
 def json_requests(
     path: Path, notes: TraceNotes, kind: type[Line], parse: Callable[[Line], TraceRequest]
 ) -> Iterator[TraceRequest]:
-    """The requests of a file; a line that is not a valid `kind` is a bad row."""
+    """The requests of a file with a JSON object per line; a line that is no valid `kind` is bad."""
     lines = Lines(path, notes)
     decode = msgspec.json.Decoder(kind).decode
     for line in lines.raw():
@@ -174,7 +175,7 @@ def json_requests(
 
 
 def _reason(error: Exception) -> str:
-    """What keeps a line from being read, as a sentence."""
+    """Why a line cannot be read, as a sentence."""
     if isinstance(error, msgspec.ValidationError):
         return f"not such a request: {str(error)[0].lower()}{str(error)[1:200]}"
     if isinstance(error, msgspec.DecodeError | RecursionError | UnicodeDecodeError):

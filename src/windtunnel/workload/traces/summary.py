@@ -1,4 +1,4 @@
-"""What a trace looks like: rates, burstiness, lengths, sharing; in one pass and bounded memory."""
+"""Summarises a trace in one pass and bounded memory: rates, burstiness, lengths, prefix sharing."""
 
 import math
 from collections.abc import Iterable
@@ -8,17 +8,17 @@ from windtunnel.core.distribution import Distribution
 from windtunnel.workload.traces.record import TraceRequest
 
 MOST_DISTINCT = 1_000_000
-"""Names that are counted exactly; beyond it a count says `at least`."""
+"""Names that are counted exactly; beyond that, a count is marked `at least`."""
 MOST_PREFIX_SEGMENTS = 5_000_000
-"""Different segments that the ideal cache remembers; beyond it the hit rate is a lower bound."""
+"""Distinct segments that the ideal cache stores; beyond that, the hit rate is a lower bound."""
 MOST_BUCKETS = 256
-"""Of the rate over time; when a trace grows longer, the buckets grow wider."""
+"""Buckets of the rate over time; as a trace gets longer, its buckets get wider."""
 FINEST_BUCKET_S = 1.0
 SHARES = {"p1": 0.01, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95,
           "p99": 0.99}  # fmt: skip
 
 DISTINCT = ("tenant", "model", "adapter", "source", "slo", "session")
-"""Names of which the different ones are counted."""
+"""Fields whose distinct names are counted."""
 
 
 class RateProfile:
@@ -41,7 +41,7 @@ class RateProfile:
 
 
 class WindowCounts:
-    """Arrivals per whole window of a fixed length: how many at most, and how uneven."""
+    """Arrivals per window of a fixed length: their peak and their dispersion."""
 
     def __init__(self, width_s: float) -> None:
         self._width_s = width_s
@@ -65,9 +65,9 @@ class WindowCounts:
         self._count = 0
 
     def figures(self) -> dict[str, float | None]:
-        """The peak as a rate, and variance over mean of the counts: 1 is poisson.
+        """The peak as a rate, and variance over mean of the counts, which is 1 for Poisson.
 
-        The trace ends within its last window, which is therefore left out.
+        The last window is left out, because the trace ends within it.
         """
         windows = self._window
         if not windows:
@@ -79,7 +79,7 @@ class WindowCounts:
 
 
 class Moments:
-    """Mean, spread and correlation of pairs, without keeping them (Welford)."""
+    """Mean, spread and correlation of pairs, computed without storing them (Welford)."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -106,7 +106,7 @@ class Moments:
 
 
 class Distinct:
-    """How many different names there are, up to a limit."""
+    """The number of distinct names, up to a limit."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -124,7 +124,7 @@ class Distinct:
 
 
 class IdealCache:
-    """A prefix cache without end: what it would find of each prompt."""
+    """A prefix cache of unlimited size, and the hits it would have had."""
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[int, int], int] = {}
@@ -158,7 +158,7 @@ class IdealCache:
 
 
 class TraceSummary:
-    """Takes the requests of a trace in order, and says what they are like."""
+    """Takes the requests of a trace in order, and summarises them."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -207,7 +207,7 @@ class TraceSummary:
         return (self.requests - 1) / self.span_s if self.span_s > 0 else None
 
     def figures(self) -> dict[str, Any]:
-        """Everything as JSON would have it; the same keys whatever the trace holds."""
+        """All figures as JSON values; the keys are the same for every trace."""
         some = self.requests > 0
         cache = self.cache
         return {

@@ -1,4 +1,4 @@
-"""Writes traces: a file appears under its name when it is whole, and replaces none unasked."""
+"""Writes traces: a file appears only when it is complete, and replaces another only if asked to."""
 
 import gzip
 import os
@@ -22,12 +22,12 @@ TEXT_FORMATS: dict[str, tuple[str, Callable[[TraceRequest, int], str | bytes]]] 
     "csv": (windtunnel.header(), lambda request, _: windtunnel.row(request)),
     "jsonl": ("", lambda request, _: windtunnel.line(request)),
 }
-"""The first line, and what makes a line of a request and its number."""
+"""For each format: the header line, and a function from a request and its number to a line."""
 WRITABLE = (*TEXT_FORMATS, "parquet")
 
 
 def written_format(name: str | None, path: Path) -> str:
-    """The format to write: the one that was named, or else what the file's name asks for."""
+    """The format to write: the one named, or else the one that the file's ending names."""
     own = by_ending(path)
     if name in (None, OWN):
         if own is None:
@@ -54,7 +54,7 @@ def write_trace(
     *,
     replace: bool = False,
 ) -> int:
-    """Writes requests to a file, all or nothing; returns how many. Takes them as a stream."""
+    """Writes a stream of requests to a file, all or nothing; returns how many were written."""
     path = Path(path)
     name = written_format(format, path)
     header = path.with_suffix(".yaml") if name == "blis" else None
@@ -72,7 +72,7 @@ def write_trace(
 
 @contextmanager
 def draft_of(place: Path) -> Iterator[IO[bytes]]:
-    """A file beside the place, which becomes the file there once it is whole."""
+    """Opens a temporary file beside the place, which replaces it once it is complete."""
     handle, draft_name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-")
     draft = Path(draft_name)
     try:
@@ -85,7 +85,7 @@ def draft_of(place: Path) -> Iterator[IO[bytes]]:
 
 
 def place_of(path: Path, *, replace: bool) -> Path:
-    """Where the file goes, links followed. Only a file can be put in place of another."""
+    """The path to write to, with links resolved; refuses anything but a new or replaceable file."""
     where = str(path)
     if where == "-":
         raise OutputError("a trace is written to a file, not to the terminal", where=where)
@@ -102,7 +102,7 @@ def place_of(path: Path, *, replace: bool) -> Path:
 
 
 def _checked(requests: Iterable[TraceRequest], path: Path) -> Iterator[TraceRequest]:
-    """Refuses what could not be read back."""
+    """Rejects requests that could not be read back."""
     for number, request in enumerate(requests, 1):
         fault = fault_of(request)
         if fault is not None:
@@ -111,7 +111,7 @@ def _checked(requests: Iterable[TraceRequest], path: Path) -> Iterator[TraceRequ
 
 
 def cannot_write(path: Path, error: OSError, hint: str = "") -> OutputError:
-    """What the system says of a place, as a sentence."""
+    """The error for an OSError when writing, as a sentence."""
     reason = (error.strerror or str(error)).lower()
     return OutputError(f"cannot be written: {reason}", where=str(path), hint=hint)
 

@@ -1,4 +1,4 @@
-"""Finds the distribution of token counts that is closest to those of a trace."""
+"""Finds the distribution of token counts that is closest to a trace's."""
 
 import math
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ from windtunnel.workload.traces.record import MOST_TOKENS
 
 LARGEST_CV = 100.0
 AUTO, FORMULA, SEEN = "auto", "formula", "seen"
-"""Which lengths are written: a formula if one is like those of the trace, or they themselves."""
+"""Which lengths to write: a formula if one fits closely, always a formula, or those observed."""
 LIKE = 0.05
-"""The Kolmogorov-Smirnov distance up to which a formula is like what it was fitted to."""
+"""The largest Kolmogorov-Smirnov distance at which a formula counts as a close fit."""
 CUTS = (*(step / 100 for step in range(1, 99)), *(0.99 + step / 1000 for step in range(10)))
-"""Where the lengths that were seen are cut into groups: finer where they are rare and long."""
+"""Quantiles that divide the observed lengths into groups: finer for the rare, long ones."""
 MOST_SEEN = len(CUTS) + 1
 SEARCH_STEPS = 200
 DIGITS = 6
-"""Significant ones of every fitted number."""
+"""Significant digits of every fitted number."""
 
 
 class LengthFit(msgspec.Struct, frozen=True):
-    """A distribution, its Kolmogorov-Smirnov distance, and how far its mean is off, as a share."""
+    """A distribution, its Kolmogorov-Smirnov distance, and the relative error of its mean."""
 
     lengths: Lengths
     ks: float
@@ -32,14 +32,14 @@ class LengthFit(msgspec.Struct, frozen=True):
 
     @property
     def score(self) -> float:
-        """Less is better. Load is proportional to the mean, so that counts as much as the shape."""
+        """Lower is better. Load is proportional to the mean, so it counts as much as the shape."""
         return self.ks + abs(self.mean_error)
 
 
 def fit_lengths(counts: Mapping[int, int], kind: str = AUTO) -> LengthFit:
     """The best of constant, uniform, exponential, normal and lognormal for counts by value.
 
-    Where none of them is like the counts, or `kind` asks for it, the counts themselves.
+    If none of them fits closely, or `kind` asks for it, the observed counts themselves.
     """
     import numpy as np
 
@@ -58,18 +58,18 @@ def fit_lengths(counts: Mapping[int, int], kind: str = AUTO) -> LengthFit:
 
 
 def uniform(low: int, high: int) -> Lengths:
-    """Each whole number between two bounds equally likely."""
+    """A uniform distribution of the whole numbers from `low` to `high`."""
     mean = (low + high) / 2
     return Lengths("uniform", mean, math.sqrt(((high - low + 1) ** 2 - 1) / 12) / mean, low, high)
 
 
 def rounded(number: float) -> float:
-    """To as many digits as a file needs."""
+    """Rounds a number to the digits that are written to a file."""
     return float(f"{number:.{DIGITS}g}")
 
 
 class _Sample:
-    """The lengths of a trace, and what a distribution makes of them."""
+    """The lengths of a trace, and the distance of a distribution from them."""
 
     def __init__(self, values: Any, shares: Any, low: int, high: int) -> None:
         import numpy as np
@@ -92,7 +92,7 @@ class _Sample:
         return LengthFit(lengths, float(ks), drawn_mean(lengths) / self.mean - 1.0)
 
     def seen(self) -> LengthFit:
-        """The lengths themselves: all of them if they are few, else the means of their groups."""
+        """The observed lengths themselves: all if they are few, else the mean of each group."""
         import numpy as np
 
         if len(self.values) <= MOST_SEEN:
@@ -113,7 +113,7 @@ class _Sample:
         return LengthFit(lengths, float(ks), drawn_mean(lengths) / self.mean - 1.0)
 
     def best(self, family: str) -> LengthFit:
-        """The likeliest parameters, or the sample's own moments, made better by a search."""
+        """The best parameters of a family, searched from the sample's moments or likelihood."""
         from scipy.optimize import minimize
 
         starts = [(self.mean, self.cv)]
@@ -136,7 +136,7 @@ class _Sample:
 
 
 def cdf(lengths: Lengths, at: Any) -> Any:
-    """How likely a draw is at most `at`, before it is held within its bounds."""
+    """The cumulative distribution function at `at`, before clamping to the bounds."""
     import numpy as np
     from scipy.special import ndtr
 

@@ -1,4 +1,4 @@
-"""How the requests of a trace arrive: their rate over time, and the process of their gaps."""
+"""Fits the arrivals of a trace: their rate over time, and the process of their gaps."""
 
 import math
 from typing import Any
@@ -16,23 +16,23 @@ POISSON_WITHIN = 0.05
 MOST_WINDOWS = 500
 USUAL_WINDOWS = 100
 FEWEST_IN_WINDOW = 30
-"""Requests of a window in the mean: with fewer, a curve would follow chance."""
+"""Mean requests per window; with fewer, a rate curve would follow noise."""
 WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200,
             86400)  # fmt: skip
 SHARED_INSTANTS = 0.05
-"""The part of requests that arrive with another from which on times may be rounded."""
+"""Share of requests that arrive at the same instant as another, from which rounding is assumed."""
 NEAR_MULTIPLE = 0.02
 
 
 class RateSteps(msgspec.Struct, frozen=True):
-    """A rate that is constant in each of some windows of equal width, but for the last."""
+    """A rate that is constant within windows of equal width; the last window may be shorter."""
 
     width_s: float
     factors: tuple[float, ...]
-    """Rate over mean rate, by window."""
+    """Rate over mean rate, per window."""
 
     def curve(self) -> Curve:
-        """As points, two of one time for each jump."""
+        """The steps as a curve of points, two at the same time for each jump."""
         points: list[tuple[float, float]] = []
         for at, factor in enumerate(self.factors):
             start_s = at * self.width_s
@@ -42,7 +42,7 @@ class RateSteps(msgspec.Struct, frozen=True):
         return Curve(points=tuple(points))
 
     def even(self, times: Any) -> Any:
-        """The times in which arrivals are even: the integral of the factors."""
+        """The times rescaled by the integral of the factors, so that their rate is constant."""
         import numpy as np
 
         upto = np.concatenate([[0.0], np.cumsum(self.factors)]) * self.width_s
@@ -52,7 +52,7 @@ class RateSteps(msgspec.Struct, frozen=True):
 
 
 def rate_steps(times: Any, width_s: float | None) -> RateSteps:
-    """The rate over time; a width that is left out follows from how many requests there are."""
+    """The rate over time; the default width follows from the number of requests and their span."""
     import numpy as np
 
     span_s = float(times[-1])
@@ -72,7 +72,7 @@ def rate_steps(times: Any, width_s: float | None) -> RateSteps:
 
 
 def step_of(times: Any) -> float | None:
-    """What times are rounded to, where many share an instant; None: nothing, as far as one sees."""
+    """The step to which times are rounded, if many share an instant; None if no step is found."""
     import numpy as np
 
     gaps = np.diff(times)
@@ -86,7 +86,7 @@ def step_of(times: Any) -> float | None:
 
 
 def spread_out(times: Any, step_s: float, seed: int) -> Any:
-    """Times with those that share an instant drawn over the step that it stands for."""
+    """Spreads times that share an instant at random over the rounding step after it."""
     import numpy as np
 
     stream = Stream(seed, "trace.spread")
@@ -100,7 +100,7 @@ def spread_out(times: Any, step_s: float, seed: int) -> Any:
 
 
 def fit_arrivals(gaps: Any, rate_per_s: float) -> tuple[Arrivals, float]:
-    """The process with the mean and variation of the gaps that is closest, and its distance."""
+    """The closest process with the mean and cv of the gaps, and its Kolmogorov-Smirnov distance."""
     rate = rounded(rate_per_s)
     cv = float(gaps.std() / gaps.mean())
     if cv < SMALLEST_CV:
@@ -115,7 +115,7 @@ def fit_arrivals(gaps: Any, rate_per_s: float) -> tuple[Arrivals, float]:
 
 
 def gap_distance(gaps: Any, arrivals: Arrivals) -> float:
-    """Kolmogorov's and Smirnov's, of gaps to those of a process with the same mean."""
+    """The Kolmogorov-Smirnov distance between gaps and a process with the same mean."""
     import numpy as np
     from scipy.special import gammainc
 
@@ -131,7 +131,7 @@ def gap_distance(gaps: Any, arrivals: Arrivals) -> float:
 
 
 def dispersion(times: Any, width_s: float) -> float | None:
-    """Variance over mean of the counts in whole windows; None where there are fewer than two."""
+    """Variance over mean of the counts in whole windows; None with fewer than two windows."""
     import numpy as np
 
     windows = int(times[-1] / width_s)

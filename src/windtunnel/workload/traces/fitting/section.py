@@ -1,4 +1,4 @@
-"""Writes a source as the `workload:` section that a scenario reads."""
+"""Writes a source as the `workload:` section of a scenario."""
 
 from collections.abc import Iterable, Mapping
 from textwrap import fill
@@ -17,7 +17,7 @@ def section_of(
     prefix: PrefixSettings | None = None,
     curve: Curve | None = None,
 ) -> str:
-    """The section of one source; `lengths` are its distributions by their key."""
+    """The section of one source; `lengths` has its distributions by key."""
     lines = [f"  - name: {name}", f"    count: {count}"]
     process = {"process": arrivals.process, "rate": f"{arrivals.rate_per_s}/s"}
     if arrivals.process in ("gamma", "weibull"):
@@ -43,7 +43,7 @@ def _pairs(pairs: Iterable[tuple[object, object]]) -> str:
 
 
 def _wrapped(line: str) -> str:
-    """A line that may be long, broken between values."""
+    """Wraps a long line between values."""
     return fill(line, WIDEST, subsequent_indent="      ", break_long_words=False,
                 break_on_hyphens=False, drop_whitespace=True)  # fmt: skip
 

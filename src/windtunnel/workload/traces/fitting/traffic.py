@@ -1,4 +1,4 @@
-"""Fits synthetic traffic to a trace: a `workload:` section, and how close its requests come."""
+"""Fits synthetic traffic to a trace: a `workload:` section, and how well it matches the trace."""
 
 import math
 import re
@@ -26,16 +26,16 @@ from windtunnel.workload.traffic import Traffic
 
 FEWEST_TO_FIT = 20
 MOST_DRAWN = 100_000
-"""Requests that are generated to see how close a fit is."""
+"""Requests that are generated to measure how close a fit is."""
 MOST_LENGTHS = 100_000
-"""Different token counts that are kept exactly; beyond it they are kept to three digits."""
+"""Distinct token counts that are kept exactly; beyond that, they are rounded to three digits."""
 MOST_TIMES = 50_000_000
 FASTEST_PER_S = 1e6
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 class LengthCounts:
-    """How often each token count came."""
+    """How often each token count occurred."""
 
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
@@ -54,7 +54,7 @@ class LengthCounts:
 
 
 class Observed:
-    """What a fit needs to know of a trace; takes its requests in order."""
+    """The statistics of a trace that a fit needs; takes its requests in order."""
 
     def __init__(self) -> None:
         self.summary = TraceSummary()
@@ -82,26 +82,26 @@ class Observed:
             self._plain = False
 
     def times(self) -> Any:
-        """When its requests came, from the first one on."""
+        """The arrival times, counted from the first."""
         import numpy as np
 
         times = np.array(self._times)
         return times - times[0]
 
     def prefix(self) -> PrefixSettings | None:
-        """System prompts of one length that all requests start with; None for any other sharing."""
+        """The system prompts, if all requests start with one of the same length; else None."""
         if not self._plain or self._system_prompt is None or self._groups.full:
             return None
         return PrefixSettings(tokens=self._system_prompt, groups=self._groups.count)
 
 
 class TrafficFit(msgspec.Struct, frozen=True):
-    """Traffic that is like a trace, and how like."""
+    """Traffic fitted to a trace, and how close it is."""
 
     section: str
     """The `workload:` section of a scenario."""
     source: SourceSettings
-    """What a scenario reads from it, and the figures are of."""
+    """The source as a scenario reads it from the section; the figures describe it."""
     figures: dict[str, Any]
 
 
@@ -116,8 +116,8 @@ def fit_trace(
 ) -> TrafficFit:
     """Fits one source to the requests of a trace.
 
-    With `curve` its rate changes over time as the trace's, window by window. `lengths` are a
-    formula's, those that were `seen`, or whichever serves.
+    With `curve` its rate follows the trace's, window by window. `lengths` selects a formula, the
+    lengths that were `seen`, or (`auto`) a formula if one fits closely.
     """
     import yaml
 
@@ -183,7 +183,7 @@ def _valid_name(name: str) -> str:
 
 
 def generated(source: SourceSettings, seed: int) -> Iterator[TraceRequest]:
-    """Requests as a simulation would draw them, up to a limit."""
+    """Requests as a simulation would generate them, up to MOST_DRAWN."""
     traffic = Traffic((source,), Streams(seed), math.inf)
     for _ in range(min(source.count or MOST_DRAWN, MOST_DRAWN)):
         request = traffic.take()
@@ -191,7 +191,10 @@ def generated(source: SourceSettings, seed: int) -> Iterator[TraceRequest]:
 
 
 def _rates(trace: Any, fitted: Any, *, whole: bool) -> dict[str, Any]:
-    """The trace's arrivals beside what was generated, which may be a part: then beside that."""
+    """Arrival figures of the trace and of the generated requests.
+
+    Unless `whole`, the trace is first cut to the number of requests that were generated.
+    """
     if not whole:
         trace = trace[: len(fitted)]
     there, here = _paces(trace), _paces(fitted)
@@ -221,7 +224,7 @@ def _lengths(observed: Observed, drawn: Observed, ks: dict[str, float]) -> dict[
 
 
 def _left_out(observed: Observed, prefix: PrefixSettings | None) -> list[str]:
-    """What a trace has that a section does not say."""
+    """The properties of a trace that the section does not express."""
     there = observed.summary.figures()
     return [
         *(["length_correlation"] if abs(there["length_correlation"] or 0) >= 0.2 else []),

@@ -1,1 +1,1 @@
-"""Trace formats: one module per format, and the registry that names and recognises them."""
+"""Trace formats: one module per format, and the registry that names and detects them."""

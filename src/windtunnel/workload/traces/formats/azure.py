@@ -11,13 +11,13 @@ from windtunnel.workload.traces.rows import Columns, Row, RowParser, csv_request
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 WRITTEN_FROM = datetime(2000, 1, 1, tzinfo=UTC)
-"""The date that a trace without one starts on when it is written in this format."""
+"""The start date of a trace written in this format, since traces have no date of their own."""
 
 _SECONDS = re.compile(r"(\d{2}(?:\.\d{1,12})?)(?:Z|([+-])(\d{2}):?(\d{2}))?", re.ASCII)
 
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
-    """Times count from the first row; the 2023 files name no time zone, those of 2024 do."""
+    """Reads a file; times count from the first row. Only the 2024 files name a time zone."""
     return csv_requests(path, notes, _parser, -LONGEST_TRACE_S)
 
 
@@ -33,7 +33,7 @@ def _parser(columns: Columns) -> RowParser:
 
 
 class Timestamps:
-    """Turns dates and times into seconds since the first of them, to the last digit written."""
+    """Converts timestamps to seconds since the first one, with all digits written."""
 
     def __init__(self) -> None:
         self._minute = ""
@@ -67,7 +67,7 @@ def _minute_s(minute: str) -> int:
 
 
 def row(request: TraceRequest) -> str:
-    """A request as a line of the 2023 files."""
+    """A request as a line in the format of the 2023 files."""
     ticks = round(request.arrived_s * 1e7)
     moment = WRITTEN_FROM + timedelta(seconds=ticks // 10**7)
     stamp = f"{moment:%Y-%m-%d %H:%M:%S}.{ticks % 10**7:07}"

@@ -1,4 +1,4 @@
-"""BLIS TraceV2: a CSV of requests and, beside it, a YAML header of the same name."""
+"""BLIS TraceV2: a CSV of requests with a YAML header of the same name."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,11 +37,11 @@ VERSIONS = (2, 3)
 MICROSECONDS = ("us", "microseconds", "")
 LARGEST_HEADER = 1024**2
 MOST_LINES = 100
-"""Of one row, whose error message is any text."""
+"""Lines of one row: its error message can be any text."""
 
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
-    """`path` is the CSV or the header; times count from the first row."""
+    """Reads a trace given its CSV or its header; times count from the first row."""
     if path.suffix.lower() in HEADERS:
         _check_header(path)
         path = _beside(path, (".csv", ".csv.gz"), notes)
@@ -75,7 +75,7 @@ def _check_header(path: Path) -> None:
     except (yaml.YAMLError, ValueError, RecursionError):
         raise notes.fault("the header is not YAML") from None
     if not isinstance(header, dict) or "trace_version" not in header:
-        return  # some other file that has the same name
+        return  # an unrelated file with the same name
     if header["trace_version"] not in VERSIONS:
         allowed = " and ".join(map(str, VERSIONS))
         version = str(header["trace_version"])[:60]
@@ -148,18 +148,18 @@ WRITTEN = (
     "last_chunk_time_us", "num_chunks", "status", "error_message", "finish_reason", "adapter",
     "think_time_us",
 )  # fmt: skip
-"""BLIS reads all but the last two by place."""
+"""The columns in BLIS's order; BLIS reads all but the last two by position."""
 WRITTEN_HEADER = """\
 trace_version: 3
 time_unit: microseconds
 mode: generated
 warm_up_requests: 0
 """
-"""The file that goes beside the rows."""
+"""The header file that is written with the rows."""
 
 
 def row(request: TraceRequest, number: int) -> str:
-    """A request as a row; its own id is lost, since BLIS counts requests."""
+    """A request as a row. Its own id is lost, since BLIS numbers requests."""
     if len(request.prefix_keys) > 1:
         what = f"a prefix of {len(request.prefix_keys)} segments"
         raise ValueError(f"{what} cannot be written as one prefix_group")

@@ -12,7 +12,7 @@ SESSION, ELAPSED, LOG = OPTIONAL = ("Session ID", "Elapsed time", "Log Type")
 
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
-    """Times count from the first row. Requests that failed have no response tokens."""
+    """Reads a file; times count from the first row. Failed requests have no response tokens."""
     return csv_requests(path, notes, _parser, -LONGEST_TRACE_S)
 
 
@@ -46,7 +46,7 @@ WRITTEN = ("Timestamp", SESSION, ELAPSED, *COLUMNS[1:], "Total tokens", LOG)
 
 
 def row(request: TraceRequest) -> str:
-    """A request as a row of the files with sessions."""
+    """A request as a row in the format of the files with sessions."""
     prompt, output = request.prompt_tokens, request.output_tokens
     fields = (
         repr(float(request.arrived_s)),

@@ -1,9 +1,9 @@
-"""Configurations of inference-perf: stages of load, and prompts of drawn lengths.
+"""inference-perf configurations: stages of load, and prompts with random lengths.
 
 Requests are drawn from the file as inference-perf would send them; the same file always gives the
-same requests. Of `load` its `type` constant, poisson or concurrent, `stages` with `rate` and
-`duration` or `num_requests` and `concurrency_level`, the `interval` between them and
-`lora_traffic_split` are read; of `data` the types `synthetic`, `random`, `shared_prefix` and
+same requests. Read from `load`: `type` (constant, poisson or concurrent), `stages` with `rate` and
+`duration` or `num_requests` and `concurrency_level`, the `interval` between stages, and
+`lora_traffic_split`. Read from `data`: the types `synthetic`, `random`, `shared_prefix` and
 `conversation_replay`. A chat is a session, and so is a worker of a concurrent load.
 """
 
@@ -27,17 +27,17 @@ MOST_BYTES = 1 << 20
 FASTEST_PER_S = 1e6
 MOST_REQUESTS = 10**8
 LONGEST_CHAT = 1000
-"""Turns of one chat: each prompt holds all that was said before it."""
+"""Turns of one chat; each prompt contains all earlier turns."""
 
 
 class _Part(BaseModel):
-    """A mapping of the file; keys that decide nothing here are passed over."""
+    """A mapping of the file; keys without effect here are ignored."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
 class Spread(_Part):
-    """A distribution of token counts; what is left out is as in inference-perf."""
+    """A distribution of token counts, with the defaults of inference-perf."""
 
     type: Literal["normal", "skew_normal", "lognormal", "uniform", "poisson", "fixed"] = "normal"
     mean: float = Field(default=512.0, ge=1, le=MOST_TOKENS)
@@ -61,7 +61,7 @@ class Spread(_Part):
             drawn = stream.between(self.min, self.max)
         elif self.type == "lognormal":
             drawn = stream.lognormal(self.mean, wide / self.mean)
-        elif self.type == "poisson":  # of hundreds of tokens: as good as normal
+        elif self.type == "poisson":  # close to normal for hundreds of tokens
             drawn = stream.normal(self.mean, math.sqrt(self.mean))
         elif self.type == "skew_normal":
             drawn = self.mean + wide * _skewed(self.skew, stream)
@@ -71,7 +71,7 @@ class Spread(_Part):
 
 
 def _skewed(skew: float, stream: Stream) -> float:
-    """By Azzalini's method: of two normal numbers that go together, one in the way of the other."""
+    """Draws a standard skew-normal number by Azzalini's method, from two correlated normals."""
     along = skew / math.hypot(1.0, skew)
     sign, other = stream.normal(0.0, 1.0), stream.normal(0.0, 1.0)
     drawn = along * sign + math.sqrt(1.0 - along * along) * other
@@ -79,7 +79,7 @@ def _skewed(skew: float, stream: Stream) -> float:
 
 
 def _spread(value: Any) -> Any:
-    """A bare number of tokens is always the same."""
+    """Turns a bare number of tokens into a constant distribution."""
     if isinstance(value, int) and not isinstance(value, bool):
         return {"type": "fixed", "mean": value}
     return value
@@ -89,7 +89,7 @@ Tokens = Annotated[Spread, BeforeValidator(_spread)]
 
 
 class PerfStage(_Part):
-    """A stage of load: one rate for a time, or a number of requests at a concurrency."""
+    """A stage of load: a rate for a duration, or a number of requests at a concurrency."""
 
     rate: float | None = Field(default=None, gt=0, le=FASTEST_PER_S)
     duration: float | None = Field(default=None, gt=0, le=LONGEST_TRACE_S)
@@ -98,14 +98,14 @@ class PerfStage(_Part):
 
 
 class PerfSplit(_Part):
-    """The part of requests that are for one LoRA adapter."""
+    """The share of requests for one LoRA adapter."""
 
     name: str = Field(min_length=1, max_length=200)
     split: float = Field(gt=0, le=1)
 
 
 class PerfLoad(_Part):
-    """When requests are sent."""
+    """The load: its type, its stages, and the share of each LoRA adapter."""
 
     type: Literal["constant", "poisson", "concurrent"] = "constant"
     interval: float = Field(default=1.0, ge=0, le=LONGEST_TRACE_S)
@@ -126,7 +126,7 @@ class PerfLoad(_Part):
 
 
 class SharedPrefix(_Part):
-    """System prompts that groups of requests share."""
+    """System prompts shared by groups of requests."""
 
     num_groups: int = Field(default=10, ge=1, le=10**6)
     num_prompts_per_group: int = Field(default=10, ge=1, le=10**6)
@@ -151,7 +151,7 @@ class SharedPrefix(_Part):
 
 
 class ConversationReplay(_Part):
-    """Conversations, each with a system prompt of its own after one that all share."""
+    """Conversations, each with its own system prompt after a shared one."""
 
     num_conversations: int = Field(default=100, ge=1, le=10**6)
     shared_system_prompt_len: int = Field(default=0, ge=0, le=MOST_TOKENS)
@@ -163,7 +163,7 @@ class ConversationReplay(_Part):
 
 
 class Data(_Part):
-    """What is sent."""
+    """The type of the prompts, and their lengths."""
 
     type: Literal["synthetic", "random", "shared_prefix", "conversation_replay"]
     conversation_replay: ConversationReplay | None = None
@@ -173,13 +173,13 @@ class Data(_Part):
 
 
 class PerfServer(_Part):
-    """The server that was measured."""
+    """The server under test."""
 
     model_name: str | None = Field(default=None, max_length=200)
 
 
 class PerfFile(_Part):
-    """A whole file."""
+    """The whole file."""
 
     load: PerfLoad
     data: Data
@@ -187,13 +187,13 @@ class PerfFile(_Part):
 
 
 def is_configuration(start: bytes) -> bool:
-    """Whether a YAML file starts as one of these does."""
+    """Whether a YAML file starts like an inference-perf configuration."""
     lines = {line.partition(b":")[0] for line in start.splitlines()}
     return {b"load", b"data"} <= lines
 
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
-    """Times count from the start of the first stage."""
+    """Draws the requests of a file; times count from the start of the first stage."""
     plan = _configuration(path)
     notes.is_followed = plan.load.type == "concurrent"
     return _requests(plan, path, notes)
@@ -249,7 +249,7 @@ def _requests(plan: PerfFile, path: Path, notes: TraceNotes) -> Iterator[TraceRe
 
 
 class _Prompts:
-    """Draws what is sent."""
+    """Draws independent prompts, with shared system prompts if the file asks for them."""
 
     def __init__(self, plan: PerfFile, path: Path) -> None:
         data, self._model = plan.data, plan.server.model_name
@@ -291,7 +291,7 @@ class _Prompts:
 
 
 class _Chat:
-    """What was said so far between a user and the model, in segments."""
+    """The conversation between a user and the model so far, in segments."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self._path = name, path
@@ -305,7 +305,7 @@ class _Chat:
             self.ends.append((self.ends[-1] if self.ends else 0) + tokens)
 
     def ask(self, time_s: float, question: int, answer: int, **more: Any) -> TraceRequest:
-        """The next turn, whose prompt is all that was said, and a question."""
+        """The next turn: its prompt is the whole conversation so far plus a question."""
         if self.turn == LONGEST_CHAT:
             what = f"a chat has more than {LONGEST_CHAT} turns"
             raise InputError(what, where=str(self._path), hint="more users, or a shorter load")
@@ -327,7 +327,7 @@ class _Chat:
 
 
 class _Chats:
-    """Chats of users who take turns: their prompts grow by what was said."""
+    """Chats of users who take turns; each prompt contains the chat so far."""
 
     def __init__(self, plan: PerfFile, prefix: SharedPrefix, path: Path) -> None:
         self._model = plan.server.model_name
@@ -356,7 +356,7 @@ class _Chats:
 
 
 class _Conversations:
-    """Conversations one after another, as many at once as there are workers."""
+    """Conversations one after another, one at a time per worker."""
 
     def __init__(self, plan: PerfFile, replay: ConversationReplay, path: Path) -> None:
         self._plan, self._path, self._model = replay, path, plan.server.model_name
@@ -380,7 +380,7 @@ class _Conversations:
         )
 
     def _begin(self) -> tuple[_Chat, int]:
-        """The next conversation, and its turns; after the last, the first comes again."""
+        """Starts the next conversation and draws its turns; after the last comes the first."""
         number = self._begun % self._plan.num_conversations
         self._begun += 1
         chat = _Chat(f"conversation-{number}", self._path)

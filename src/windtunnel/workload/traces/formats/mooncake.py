@@ -1,4 +1,4 @@
-"""Mooncake traces: milliseconds, lengths, and the hash of every 512-token block of the prompt."""
+"""Mooncake traces: milliseconds, lengths, and the hash of each 512-token block of the prompt."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ _WRAP = 2**64
 
 
 class MooncakeLine(msgspec.Struct, gc=False):
-    """One line of the file; further keys are not needed."""
+    """One line of the file; other keys are ignored."""
 
     timestamp: float
     input_length: int
@@ -24,7 +24,7 @@ class MooncakeLine(msgspec.Struct, gc=False):
 
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
-    """Times are from the trace's start, as they are written."""
+    """Reads a file; times count from the trace's start, as written."""
     return json_requests(path, notes, MooncakeLine, _request)
 
 
@@ -51,7 +51,7 @@ def _request(line: MooncakeLine) -> TraceRequest:
 
 
 def line(request: TraceRequest) -> bytes:
-    """A request as a line; only a prefix of whole blocks can be said in this format."""
+    """A request as a line; this format can only express a prefix of whole blocks."""
     written: dict[str, object] = {
         "timestamp": _milliseconds(request.arrived_s),
         "input_length": request.prompt_tokens,

@@ -1,4 +1,4 @@
-"""Windtunnel's own traces as Parquet; `requests.parquet` of a run can be read as one too."""
+"""Windtunnel's own traces as Parquet; a run's `requests.parquet` can also be read as a trace."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,14 +21,14 @@ from windtunnel.workload.traces.notes import IdCheck, NameCheck, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest, fault_of
 
 STREAM_MARK = b"\xff\xff\xff\xff"
-"""What an Arrow stream begins with: a trace that is being measured."""
+"""The first bytes of an Arrow stream, which is a trace that is still being measured."""
 BATCH_ROWS = 16_384
 ROW_GROUP_ROWS = 65_536
 FOUND = "prefix_hit_tokens"
 RUN_COLUMNS = ("first_token", "finished", "outcome")
-"""What tells a run's requests from a trace; its rows are in order of ending."""
+"""Columns that distinguish a run's requests from a trace; their rows are in order of completion."""
 BY_END: dict[bytes | str, bytes | str] = {b"windtunnel.rows": b"in order of ending"}
-"""What a file says of itself whose rows are too."""
+"""The metadata of a trace whose rows are also in order of completion."""
 
 
 def schema() -> Any:
@@ -49,7 +49,7 @@ def schema() -> Any:
 
 
 def is_by_end(path: Path) -> bool:
-    """Whether its rows are in order of ending: `requests.parquet` of a run, or measured."""
+    """Whether rows are in order of completion: a run's `requests.parquet`, or a measured trace."""
     with opened(path) as file:
         found = file.schema_arrow
         if set(RUN_COLUMNS) <= set(found.names):
@@ -58,7 +58,7 @@ def is_by_end(path: Path) -> bool:
 
 
 def opened(path: Path) -> Any:
-    """A Parquet file, or a stream of rows that is to become one."""
+    """Opens a Parquet file, or the Arrow stream of a trace that is still being measured."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -80,10 +80,10 @@ def is_stream(path: Path) -> bool:
 
 
 def stream_batches(path: Path) -> Iterator[Any]:
-    """The batches of a stream of rows; its writer may have been killed in the middle of one."""
+    """The batches of an Arrow stream, up to one that its writer was killed in."""
     import pyarrow as pa
 
-    # Half a batch is an OSError to Arrow, or one of its own.
+    # For half a batch Arrow raises an OSError or an exception of its own.
     with (
         path.open("rb") as file,
         pa.ipc.open_stream(file) as reader,
@@ -93,7 +93,7 @@ def stream_batches(path: Path) -> Iterator[Any]:
 
 
 class _Rows:
-    """A stream of rows in the place of a Parquet file."""
+    """An Arrow stream with the interface of a Parquet file."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
@@ -106,16 +106,16 @@ class _Rows:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing stays open."""
+        """Does nothing: no file is held open."""
 
     def iter_batches(self, columns: list[str], batch_size: int = 0) -> Iterator[Any]:  # noqa: ARG002
-        """As they were written."""
+        """The batches as they were written; `batch_size` is ignored."""
         for batch in stream_batches(self._path):
             yield batch.select(columns)
 
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
-    """Times are from the trace's start, as they are written."""
+    """Reads a file; times count from the trace's start, as written."""
     with opened(path) as file:
         present = file.schema_arrow.names
         for name in NEEDED:
@@ -164,7 +164,7 @@ def _made(fields: Sequence[Any], names: NameCheck) -> TraceRequest:
 
 
 def _batches(file: Any, wanted: list[str], notes: TraceNotes) -> Iterator[dict[str, list[Any]]]:
-    """The columns of a trace, some rows at a time, as Python values."""
+    """The columns of a trace as Python values, batch by batch."""
     import pyarrow as pa
 
     kinds = {field.name: field.type for field in schema()}

@@ -1,4 +1,4 @@
-"""The formats of traces: readers, writers, and how a file's format is recognised."""
+"""The trace formats: readers, writers, and detection of a file's format."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,15 +25,15 @@ Reader = Callable[[Path, TraceNotes], Iterator[TraceRequest]]
 
 
 class Format(NamedTuple):
-    """What is to be known of a format before a file of it is opened."""
+    """The properties of a format that are needed before a file is opened."""
 
     says: str
     read: Reader | None
-    """None: arrivals must be assigned."""
+    """None if the format has no times, so that arrivals must be assigned."""
     from_first: bool = False
-    """Times count from the first request, not from where the file says."""
+    """Whether times count from the first request, not from the start that the file gives."""
     ordered: bool = True
-    """Rows come by time, but for a few; other files are sorted in memory."""
+    """Whether rows are in order of arrival, apart from a few; other files are sorted in memory."""
 
 
 FORMATS: dict[str, Format] = {
@@ -53,10 +53,10 @@ FORMATS: dict[str, Format] = {
     "parquet": Format("Windtunnel, Parquet", parquet.read),
 }
 OWN = "windtunnel"
-"""Stands for csv, jsonl and parquet, whichever the file is."""
+"""The format name that accepts csv, jsonl and parquet alike."""
 NAMES = (*FORMATS, OWN)
 ALSO = {("jsonl", "sharegpt")}
-"""What a file is taken for, and what else it may be read as."""
+"""Pairs of a detected format and another that the file may be read as."""
 EMPTY = "the file is empty"
 OTHER_FILES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"SQLite": "SQLite"}
 SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
@@ -73,7 +73,7 @@ CSV_COLUMNS = {
 
 
 def named(name: str | None, path: Path) -> str:
-    """The format that was named, or else the one that the file has."""
+    """The format to read a file in: the one named, else the one detected."""
     if name is not None and name not in NAMES:
         hint = nearest(name, NAMES)
         raise InputError(
@@ -83,7 +83,7 @@ def named(name: str | None, path: Path) -> str:
         found = detected(path)
     except InputError as error:
         if name in FORMATS and path.is_file() and error.what != EMPTY:
-            return name  # its reader says better what is wrong
+            return name  # its reader gives a better error
         raise
     accepted = ("csv", "jsonl", "parquet") if name == OWN else (name,)
     if name is None or found in accepted:
@@ -95,7 +95,7 @@ def named(name: str | None, path: Path) -> str:
 
 
 def detected(path: Path) -> str:
-    """The format of a file, by what it starts with."""
+    """The format of a file, detected from its first bytes."""
     if path.is_dir() and servegen.is_pool(path):
         return "servegen"
     start = first_bytes(path).removeprefix(b"\xef\xbb\xbf")
@@ -152,7 +152,7 @@ def _of_columns(text: bytes, path: Path) -> str:
 
 
 def _unknown(path: Path, found: list[str], known: dict[str, set[str]]) -> InputError:
-    """Says what is missing from the format that the file is most like."""
+    """The error for an unknown format; it names what the closest format would need."""
     shown = "".join(c if c.isprintable() else "?" for c in ", ".join(found)[:120])
     what = f"no known format has the columns {shown or 'of this file'}"
     close = max(known, key=lambda name: len(known[name] & set(found)))
@@ -165,6 +165,6 @@ def _unknown(path: Path, found: list[str], known: dict[str, set[str]]) -> InputE
 
 
 def by_ending(path: Path) -> str | None:
-    """The format of our own that a file's name asks for, None when it names none."""
+    """The format of our own that a file's ending names; None if it names none."""
     ending = unpacked_name(path).suffix.lower().removeprefix(".")
     return ending if ending in ("csv", "jsonl", "parquet") else None

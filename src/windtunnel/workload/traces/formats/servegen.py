@@ -1,10 +1,10 @@
-"""ServeGen client pools: a folder with the rates and the lengths of every client over time.
+"""ServeGen client pools: a folder with the rates and lengths of every client over time.
 
-`chunk-N-trace.csv` has a row for each window of ten minutes or so: its start, the client's rate,
-the cv of its gaps, and which distribution they had, with its shape and scale.
-`chunk-N-dataset.json` has the lengths that prompts and answers had, for windows by their start.
-Requests are drawn from both: gaps have the fitted shape and the rate of their window; those of no
-tokens are left out. The same folder always gives the same requests.
+`chunk-N-trace.csv` has a row for each window of about ten minutes: its start, the client's rate,
+the cv of its gaps, and their distribution with its shape and scale. `chunk-N-dataset.json` has the
+lengths of prompts and answers per window, by the window's start. Requests are drawn from both: gaps
+have the fitted shape and the rate of their window; requests without tokens are left out. The same
+folder always gives the same requests.
 """
 
 import math
@@ -37,7 +37,7 @@ _SHARE = re.compile(r"\s*(\d{1,9})\s*:\s*([0-9.eE+-]{1,40})\s*(?:,|$)")
 
 
 class Window(NamedTuple):
-    """A client's arrivals for a while."""
+    """A client's arrivals in one window of time."""
 
     start_s: float
     end_s: float
@@ -47,7 +47,7 @@ class Window(NamedTuple):
 
 
 class LengthTable:
-    """Token counts, and how likely each is."""
+    """Token counts with their probabilities."""
 
     def __init__(self, text: str) -> None:
         self.values: list[int] = []
@@ -72,12 +72,12 @@ class LengthTable:
 
 
 def is_pool(folder: Path) -> bool:
-    """Whether a folder has clients of ServeGen."""
+    """Whether a folder contains ServeGen clients."""
     return next(folder.glob(TRACES), None) is not None
 
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
-    """The requests of all clients by time; times are those of the files."""
+    """Draws the requests of all clients in order of arrival; times are those of the files."""
     files = sorted(path.glob(TRACES), key=lambda file: (len(file.name), file.name))
     if len(files) > MOST_CLIENTS:
         raise notes.fault(f"there are {len(files)} clients", allowed=f"up to {MOST_CLIENTS}")
@@ -152,7 +152,7 @@ def _row(cells: list[str], before_s: float) -> tuple[float, float, str, float]:
 
 
 class _Lengths:
-    """The lengths of one client's requests, by window; tables are read when they are needed."""
+    """The lengths of one client's requests by window; a window's tables are parsed when needed."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -169,7 +169,7 @@ class _Lengths:
         self._latest: tuple[int, tuple[LengthTable, LengthTable]] | None = None
 
     def at(self, time_s: float) -> tuple[LengthTable, LengthTable]:
-        """Prompts and answers of the window that has begun last, or of the first."""
+        """Lengths of prompts and answers in the latest window that has begun, or the first."""
         place = max(0, bisect_right(self._starts, time_s) - 1)
         if self._latest is None or self._latest[0] != place:
             start_s, tables = self._windows[place]

@@ -1,7 +1,7 @@
-"""Conversations (ShareGPT and the like), or bare token counts, that need arrivals assigned.
+"""Conversations (ShareGPT and similar) or bare token counts, which need assigned arrivals.
 
-A conversation is a session: each answer of the model is a request whose prompt is all that was
-said before, one prefix segment a message. Lengths are characters / 4 where no `tokens` are given.
+A conversation is a session: each answer of the model is a request whose prompt is the conversation
+so far, with one prefix segment per message. Without `tokens`, lengths are characters / 4.
 """
 
 import json
@@ -27,22 +27,22 @@ CHARACTERS_PER_TOKEN = 4
 MODEL_ROLES = ("gpt", "assistant", "model", "chatgpt", "bing", "bard", "claude")
 LARGEST_CONVERSATION = 64 * 1024**2
 MOST_PENDING = 1_000_000
-"""Later turns of conversations that have begun, held in memory."""
+"""Later turns of started conversations that are held in memory at once."""
 FIRST_READ = 1024**2
 
 
 class AssignedArrivals(msgspec.Struct, frozen=True):
-    """When conversations begin, for files that do not say; a turn follows the one before it."""
+    """Arrivals for files without times: when conversations start, and the gap between turns."""
 
     rate_per_s: float
     process: str = "poisson"
-    """Or `constant`."""
+    """`poisson` or `constant`."""
     turn_gap_s: float = 30.0
     seed: int = 0
 
 
 def read(path: Path, notes: TraceNotes, assigned: AssignedArrivals) -> Iterator[TraceRequest]:
-    """Conversations begin one after the other as they stand in the file; times start at 0."""
+    """Reads a file; conversations start in the order of the file, and times start at 0."""
     stream = Stream(assigned.seed, "trace.arrivals")
     gap_s = 1.0 / assigned.rate_per_s
     pending: list[tuple[float, int, int, TraceRequest]] = []
@@ -66,7 +66,7 @@ def read(path: Path, notes: TraceNotes, assigned: AssignedArrivals) -> Iterator[
 
 
 def _conversations(path: Path, notes: TraceNotes) -> Iterator[list[TraceRequest]]:
-    """The requests of each conversation, times not yet known."""
+    """The requests of each conversation, without times."""
     names = NameCheck()
     for number, (place, item) in enumerate(_items(path, notes)):
         try:
@@ -125,7 +125,7 @@ def _turns(item: Any, number: int, names: NameCheck) -> list[TraceRequest]:
 
 
 def _message(message: Any) -> tuple[int, bool]:
-    """How many tokens a message has, and whether the model said it."""
+    """The number of tokens of a message, and whether the model wrote it."""
     if not isinstance(message, dict):
         raise ValueError("a message is not an object")  # noqa: TRY004 - a bad row
     role = message.get("from", message.get("role"))
@@ -146,7 +146,7 @@ def _count(value: object, name: str) -> int:
 
 
 def _items(path: Path, notes: TraceNotes) -> Iterator[tuple[int | None, Any]]:
-    """What the file holds, one at a time: the members of one JSON list, or a value a line."""
+    """The items of a file with their lines: members of a JSON list, or one value per line."""
     with PlainBytes(path) as file:
         start = _read(file, 64, notes).removeprefix(b"\xef\xbb\xbf")
     if start.lstrip().startswith(b"["):
@@ -171,7 +171,7 @@ def _read(file: PlainBytes, size: int, notes: TraceNotes) -> bytes:
 
 
 def _members(path: Path, notes: TraceNotes) -> Iterator[Any]:
-    """The members of a JSON list, of which only a part is in memory."""
+    """The members of a JSON list, read piece by piece."""
     import codecs
 
     decoder = json.JSONDecoder()

@@ -1,4 +1,4 @@
-"""Windtunnel's own traces as text: CSV, or a JSON object a line, with the same columns."""
+"""Windtunnel's own traces as text: CSV, or one JSON object per line, with the same columns."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ ANSWER = "answer_key"
 MEDIA = "media_tokens"
 PREFIX = ("prefix_keys", "prefix_ends")
 COLUMNS = (*NEEDED, *NAMES, TURN, *MODELS, *SPANS, ANSWER, MEDIA, *PREFIX)
-"""All columns in the order of TraceRequest's fields; only the first three must be there."""
+"""All columns in the order of TraceRequest's fields; only the first three are required."""
 NAME_PLACES = tuple(COLUMNS.index(name) for name in (*NAMES, *MODELS))
 
 
@@ -55,7 +55,7 @@ class TraceLine(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 def read_json(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
-    """Times are from the trace's start, as they are written."""
+    """Reads JSON lines; times count from the trace's start, as written."""
     names, ids = NameCheck(), IdCheck()
 
     def request(line: TraceLine) -> TraceRequest:
@@ -71,13 +71,13 @@ def read_json(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
 
 
 def once(request: TraceRequest, ids: IdCheck) -> None:
-    """Refuses an id that was there before."""
+    """Raises ValueError if an id is repeated."""
     if request.id is not None and ids.repeated(request.id):
         raise ValueError(f"the id {request.id[:60]!a} is there twice")
 
 
 def read_csv(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
-    """Times are from the trace's start, as they are written."""
+    """Reads CSV; times count from the trace's start, as written."""
     return csv_requests(path, notes, _parser)
 
 
@@ -113,7 +113,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def header() -> str:
-    """The first line of the CSV form."""
+    """The header line of the CSV form."""
     return ",".join(COLUMNS) + "\n"
 
 
@@ -126,5 +126,5 @@ def row(request: TraceRequest) -> str:
 
 
 def line(request: TraceRequest) -> bytes:
-    """A request as a line of JSON, without what is not known."""
+    """A request as a line of JSON; unknown fields are left out."""
     return msgspec.json.encode(TraceLine(*msgspec.structs.astuple(request))) + b"\n"
