@@ -1,1 +1,1 @@
-"""Routers: choose the server of a request from views of servers and caches, with a reason."""
+"""Routers: choose a server for each request from views of servers and caches, with a reason."""

@@ -1,7 +1,7 @@
-"""Which servers may be chosen now: circuit breakers, ramp-up after a start, and a retry budget.
+"""Server availability for routing: circuit breakers, ramp-up after a start, and a retry budget.
 
 A server is left out while it is unhealthy, draining or ejected by its breaker, and while it has as
-many requests as it may have: one when its breaker tries it again, a growing number after a start.
+many requests as it is allowed: one while its breaker is in trial, a growing number after a start.
 """
 
 import math
@@ -13,11 +13,11 @@ TRIAL: Final = 2
 STATE_NAMES: Final = ("closed", "open", "trial")
 
 OUTCOMES_KEPT: Final = 40
-"""Of the last requests of a server, for the share of failures."""
+"""Recent outcomes kept per server, to compute the share of failures."""
 
 
 class BreakerLimits:
-    """When a breaker opens, and for how long."""
+    """The thresholds at which a breaker opens, and how long it stays open."""
 
     def __init__(
         self, consecutive: int, share: float, open_s: float, longest_open_s: float
@@ -29,7 +29,7 @@ class BreakerLimits:
 
 
 class CircuitBreaker:
-    """Closed: requests flow. Open: none until `until_s`. Trial: one at a time until it succeeds."""
+    """Closed: requests flow. Open: none until `until_s`. Trial: one at a time, until success."""
 
     def __init__(self, limits: BreakerLimits) -> None:
         self.state = CLOSED
@@ -43,7 +43,7 @@ class CircuitBreaker:
         self._open_s = limits.open_s
 
     def failed(self, now_s: float) -> None:
-        """A request that the server did not answer, or answered with a fault of its own."""
+        """Records a request that the server did not answer, or answered with a server error."""
         self._count(1)
         self._in_a_row += 1
         if self.state == TRIAL:
@@ -55,7 +55,7 @@ class CircuitBreaker:
             self._open(now_s)
 
     def succeeded(self) -> None:
-        """A request that the server answered, whatever it said of the request itself."""
+        """Records a request that the server answered, even if the answer was a client error."""
         self._count(0)
         self._in_a_row = 0
         if self.state == TRIAL:
@@ -66,7 +66,7 @@ class CircuitBreaker:
             self._oldest = self._failures = 0
 
     def tick(self, now_s: float) -> None:
-        """Lets the server be tried again once the time has come."""
+        """Moves an open breaker to trial once its time is up."""
         if self.state == OPEN and now_s >= self.until_s:
             self.state = TRIAL
             self.until_s = math.inf
@@ -93,7 +93,7 @@ class CircuitBreaker:
 
 
 class Availability:
-    """Whether one server may get another request, and when to look again."""
+    """Whether one server may get another request, and when that may change."""
 
     def __init__(self, slots: int, limits: BreakerLimits, ramp_s: float) -> None:
         self.slots: Final = slots
@@ -104,12 +104,12 @@ class Availability:
         self._ramping_since_s = math.inf
 
     def became_healthy(self, now_s: float, *, ramp: bool) -> None:
-        """It answers health checks from now on; `ramp`: it starts with few requests."""
+        """Marks the server healthy; with `ramp`, it starts with few requests."""
         self.healthy = True
         self._ramping_since_s = now_s if ramp and self._ramp_s > 0.0 else math.inf
 
     def cap(self, now_s: float) -> float:
-        """How many requests it may have at once, while it may be chosen at all."""
+        """The most requests it may have at once, if it may be chosen at all."""
         if self.breaker.state == TRIAL:
             return 1.0
         passed_s = now_s - self._ramping_since_s
@@ -123,7 +123,7 @@ class Availability:
         return in_flight < self.cap(now_s)
 
     def next_s(self, now_s: float) -> float:
-        """When `allows` may change by time alone; infinity: not before something happens."""
+        """When `allows` may change by time alone; infinity if only an event can change it."""
         if self.breaker.state == OPEN:
             return self.breaker.until_s
         passed_s = now_s - self._ramping_since_s
@@ -132,7 +132,7 @@ class Availability:
         return math.inf
 
     def why_not(self) -> str:
-        """Why it may not be chosen, where that is not its load."""
+        """Why it may not be chosen: its state, or else its limit of requests."""
         if self.draining:
             return "draining"
         if not self.healthy:
@@ -141,10 +141,10 @@ class Availability:
 
 
 class RetryBudget:
-    """Retries are at most a share of requests: a failing fleet gets no storm of them.
+    """Limits retries to a share of requests, so that a failing fleet gets no retry storm.
 
-    Each request adds its share, a retry takes 1. The balance is bounded, so that a quiet night does
-    not pay for a storm in the morning.
+    Each request adds the share to the balance, and a retry takes 1. The balance is capped, so that
+    a quiet night does not pay for a storm in the morning.
     """
 
     def __init__(self, share: float, most: float = 10.0) -> None:
@@ -156,7 +156,7 @@ class RetryBudget:
         self.balance = min(self._most, self.balance + self._share)
 
     def take(self) -> bool:
-        """Whether one more retry is paid for."""
+        """Takes one retry from the budget; False if it is exhausted."""
         if self.balance < 1.0:
             return False
         self.balance -= 1.0

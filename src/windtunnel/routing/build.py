@@ -1,4 +1,4 @@
-"""Builds routers: one table of policies, and one of scorers."""
+"""Builds routers from one table of policies and one of scorers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 
 class RouterInputs(NamedTuple):
-    """What a driver shows to the routers of one model, which share it."""
+    """The inputs that the routers of one model share; provided by a driver."""
 
     signals: Signals
     journal: CacheJournal
-    """Changes of caches; servers report theirs only when a router reads them."""
+    """Cache changes; servers report them only if a router reads them."""
     pools: list[str]
     """The pool of each server, for custom policies; the driver appends to it."""
     labels: RequestLabels
-    """What the numbers of a request stand for, for custom policies."""
+    """Names for the numbers in a request, for custom policies."""
     folder: Path
-    """Where modules of custom policies are looked for first."""
+    """The folder that is searched first for modules of custom policies."""
     place: str | None = None
     """Where the policy is named, such as `scenario.yaml:7`, for errors of custom policies."""
 
 
 class RouterParts(NamedTuple):
-    """What one router is built from."""
+    """The parts from which one router is built."""
 
     settings: "RouterSettings"
     candidates: list[int]
@@ -119,7 +119,7 @@ POLICIES: dict[str, Callable[[RouterParts], Router]] = {
 }
 
 DRAWING = ("random", "power-of-two")
-"""Policies that draw from their stream."""
+"""Policies that draw from their random stream."""
 
 BY_SIGNALS: dict[str, Callable[[Signals], Scorer]] = {
     "queue-depth": scorers.QueueDepth,
@@ -150,14 +150,14 @@ ALIASES = {"precise-prefix-cache": "prefix-cache"}
 DEFAULT_SCORERS = {"prefix-cache": 2.0, "queue-depth": 1.0, "kv-utilization": 1.0}
 
 ESTIMATES = {"prefix-affinity": 1 << 40, "kthena-prefix-cache": prompt_scorers.KTHENA_LONGEST}
-"""Scorers that estimate what is cached, and of how many tokens of the prompt."""
+"""Scorers that estimate what is cached, and the most prompt tokens that each considers."""
 
 NOT_JUDGED = ("no-hit-lru",)
 """Scorers that say nothing about the state of servers."""
 
 
 def reads_signals(scorer: str) -> bool:
-    """Whether a scorer reads the load that servers report when they are probed."""
+    """Whether a scorer reads the load that servers report when probed."""
     make = BY_SIGNALS.get(scorer)
     return make is not None and make(Signals([1], 0.0)).reads_signals()
 
@@ -165,13 +165,13 @@ def reads_signals(scorer: str) -> bool:
 def build_router(
     settings: "RouterSettings", candidates: list[int], inputs: RouterInputs, stream: Stream
 ) -> Router:
-    """A router over some of the servers; `stream` is for policies that draw."""
+    """Builds a router over some of the servers; `stream` is for policies that draw."""
     make = POLICIES.get(settings.policy, _custom)
     return make(RouterParts(settings, candidates, inputs, stream))
 
 
 def draws(settings: "RouterSettings", folder: Path) -> bool:
-    """Whether the choices of a router depend on its stream."""
+    """Whether a router's choices depend on its random stream."""
     policy = settings.policy
     if policy in POLICIES:
         return policy in DRAWING or (policy == "weighted" and settings.picker != MAX_SCORE)
@@ -187,10 +187,10 @@ def unknown_policy(policy: str) -> InputError:
 def build_counterfactual(
     settings: "RouterSettings", candidates: list[int], inputs: RouterInputs
 ) -> Counterfactual:
-    """The judge of a router's choices: its own scorers, on fresh signals.
+    """Builds the judge of a router's choices: its own scorers, on fresh signals.
 
-    A scorer that estimates what is cached is replaced by what is cached. A policy without scorers
-    is judged by the default ones.
+    A scorer that estimates cached tokens is replaced by one that reads the caches. A policy without
+    scorers is judged by the default ones.
     """
     signals = inputs.signals
     fresh = Signals(signals.slots, 0.0, signals.answering)

@@ -1,7 +1,7 @@
-"""Regret: what a router with fresh signals would have chosen, and how much better it would score.
+"""Regret: how much higher a router with fresh signals would have scored another server.
 
-A router that scores servers always takes the best by its own scores. Here every server is scored
-by its state at the moment of the decision: its queue, batch, KV and cached blocks. Regret is the
+A router that scores servers always takes the best by its own scores. Here every server is scored by
+its state at the moment of the decision: its queue, batch, KV usage and cached blocks. Regret is the
 best of those scores less the chosen server's. With signals that are never stale it is 0; it grows
 with their age, and with a policy that reads fewer signals.
 """
@@ -27,7 +27,7 @@ class Judgement:
 
 
 class Counterfactual:
-    """Judges decisions, and sums up. Every server is probed for every request, which is slow.
+    """Judges decisions and aggregates their regret. It is slow: each request probes every server.
 
     `signals` are its own: the driver fills them before every judgement.
     """
@@ -38,21 +38,21 @@ class Counterfactual:
         self._yardstick: Final = yardstick
         self.regrets: Final = Distribution()
         self.better_elsewhere = 0
-        """How often another server would have scored higher."""
+        """Number of requests for which another server would have scored higher."""
 
     def set_candidates(self, candidates: list[int]) -> None:
-        """Servers have come or gone: from now on requests go to these."""
+        """Replaces the candidates, after servers were added or removed."""
         self.signals.reach()
         self._yardstick.set_candidates(candidates)
 
     def gone(self, server: int) -> None:
-        """This server will never be a candidate again."""
+        """Forgets a server that will never be a candidate again."""
         self._yardstick.gone(server)
 
     def judge(self, request: Request, chosen: int, now_s: float) -> Judgement:
         """Judges a choice before the request is sent there.
 
-        The driver has filled `signals` with what is true now.
+        The driver must have filled `signals` with the current state.
         """
         scores = self._yardstick.explain(request, now_s)
         score = 0.0
@@ -71,12 +71,12 @@ class Counterfactual:
         return Judgement(chosen, score, best, regret)
 
     def summary(self) -> dict[str, float | int | None]:
-        """Regret over all requests; without any, nothing is known of it."""
+        """Regret over all requests; None for each figure if there were none."""
         return regret_of([self])
 
 
 def regret_of(judges: list[Counterfactual]) -> dict[str, float | int | None]:
-    """Regret over all requests that several have judged; without any, nothing is known of it."""
+    """Regret over all requests that several judges saw; None for each figure if there were none."""
     regrets = together([judge.regrets for judge in judges])
     count = regrets.count
     if not count:

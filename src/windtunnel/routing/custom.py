@@ -1,7 +1,6 @@
-"""Custom policies: a plain class with `choose`, found by its path or its name.
+"""Custom policies: a plain class with a `choose` method, found by its path or name.
 
-Such a class is shown what a real router could see, and nothing else: no output lengths, and
-signals with their age.
+Such a class sees only what a real router could see: no output lengths, and signals with their age.
 """
 
 import importlib
@@ -24,7 +23,7 @@ ENTRY_POINTS = "windtunnel.routers"
 
 
 class RequestLabels(NamedTuple):
-    """The names that the numbers of a request stand for. The lists may grow during a run."""
+    """Names for the numbers in a request. The lists may grow during a run."""
 
     classes: Sequence[str] = (DEFAULT_SLO,)
     tenants: Sequence[str] = (DEFAULT_TENANT,)
@@ -32,7 +31,7 @@ class RequestLabels(NamedTuple):
 
 
 class RequestView:
-    """What a router knows of a request."""
+    """What a router knows about a request."""
 
     def __init__(self, request: Request, labels: RequestLabels) -> None:
         self._request = request
@@ -48,7 +47,7 @@ class RequestView:
 
 
 class ServerView:
-    """What a router knows of a server: `in_flight` exactly, the rest as last observed."""
+    """What a router knows about a server: `in_flight` exactly, the rest as last observed."""
 
     def __init__(self, number: int, pool: str, router: "CustomRouter") -> None:
         self.number = number
@@ -74,43 +73,43 @@ class ServerView:
 
     @property
     def kv_used(self) -> float:
-        """The share of its KV blocks in use."""
+        """The share of its KV blocks that are in use."""
         return self._signals.kv_used[self.number]
 
     @property
     def load_age_s(self) -> float:
-        """How long ago `waiting`, `running` and `kv_used` were observed; inf: never."""
+        """Age of `waiting`, `running` and `kv_used`; inf if they were never observed."""
         return self._router.now_s - self._signals.load_seen_s[self.number]
 
     @property
     def adapters(self) -> Sequence[str]:
-        """LoRA adapters that are loaded."""
+        """The LoRA adapters that are loaded."""
         names = self._router.labels.adapters
         return [names[number] for number in self._signals.adapters[self.number]]
 
     @property
     def adapters_age_s(self) -> float:
-        """How long ago `adapters` were observed; inf: never."""
+        """Age of `adapters`; inf if they were never observed."""
         return self._router.now_s - self._signals.adapters_seen_s[self.number]
 
     def prefix_tokens(self, request: RequestView) -> int:
-        """How many tokens of the prompt's start are cached there."""
+        """Tokens at the start of the prompt that are cached on this server."""
         return self._router.index.tokens(request._request, self.number)  # noqa: SLF001 - its other half
 
     @property
     def cache_age_s(self) -> float:
-        """How old the index is that `prefix_tokens` reads."""
+        """Age of the index that `prefix_tokens` reads."""
         return self._router.index.age_s(self._router.now_s)
 
 
 class CustomPolicy(Protocol):
-    """What a class must offer: the server for a request, or its number."""
+    """The method that a custom policy must have: it returns a server or its number."""
 
     def choose(self, request: RequestView, servers: Sequence[ServerView]) -> ServerView | int: ...
 
 
 class NamedPolicy(NamedTuple):
-    """An instance of a class of the user's own, its name, and where it is named."""
+    """An instance of a user's class, its name, and where it is named."""
 
     name: str
     policy: CustomPolicy
@@ -119,7 +118,7 @@ class NamedPolicy(NamedTuple):
 
 @contextmanager
 def named_at(place: str | None) -> Iterator[None]:
-    """Errors of a policy say where the scenario names it."""
+    """Adds the place where the scenario names a policy to the policy's errors."""
     try:
         yield
     except InputError as error:
@@ -128,7 +127,7 @@ def named_at(place: str | None) -> Iterator[None]:
 
 
 class CustomRouter(Router):
-    """Asks a policy that is a class of the user's own."""
+    """Delegates each choice to a user's class."""
 
     def __init__(
         self,
@@ -183,7 +182,7 @@ class CustomRouter(Router):
 
 
 def failed(name: str, when: str, error: Exception) -> InputError:
-    """The error of a custom policy, with the lines of its class that led to it."""
+    """The error of a custom policy, with the traceback within its own code."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename != __file__]
     told = "".join(traceback.format_list(own) + traceback.format_exception_only(error))
@@ -195,16 +194,16 @@ def is_custom(policy: str) -> bool:
 
 
 def names_installed() -> list[str]:
-    """Policies that installed packages offer."""
+    """Names of policies offered by installed packages."""
     from importlib.metadata import entry_points
 
     return sorted({point.name for point in entry_points(group=ENTRY_POINTS)})
 
 
 def load_policy(policy: str, folder: Path, stream: Stream) -> CustomPolicy:
-    """An instance of the class that a policy names; `stream` goes to a constructor that takes it.
+    """Instantiates the class that a policy names; its constructor may take `stream`.
 
-    A module beside the scenario is found before installed ones.
+    Modules in the scenario's folder take precedence over installed ones.
     """
     chosen = policy_class(policy, folder)
     try:
@@ -215,12 +214,12 @@ def load_policy(policy: str, folder: Path, stream: Stream) -> CustomPolicy:
 
 
 def takes_stream(chosen: Any) -> bool:
-    """Whether a class wants a stream to draw from."""
+    """Whether a class's constructor takes a random stream."""
     return "stream" in inspect.signature(chosen).parameters
 
 
 def policy_class(policy: str, folder: Path) -> Any:
-    """The class itself, or a fault that says what is wrong with its name or its module."""
+    """The class that a policy names; an InputError if its name or module is wrong."""
     from importlib.metadata import EntryPoint, entry_points
 
     if ":" in policy:

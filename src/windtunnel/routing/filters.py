@@ -1,6 +1,6 @@
-"""Filters of the weighted router: which servers are scored at all, as in llm-d and Kthena.
+"""Filters of the weighted router: they select the servers that are scored, as in llm-d and Kthena.
 
-A filter that would leave no server is passed over: a request is never without one because of it.
+A filter that would leave no server is skipped, so a filter never leaves a request without one.
 """
 
 from typing import Final
@@ -13,20 +13,20 @@ from windtunnel.workload.request import Request
 
 
 class ServerFilter:
-    """Keeps some of the servers for a request."""
+    """Selects servers for a request."""
 
     def __init__(self, signals: Signals) -> None:
         self.signals: Final = signals
 
     def reads_signals(self) -> bool:
-        """Whether it reads the load that servers report when they are probed."""
+        """Whether it reads the load that servers report when probed."""
         return True
 
     def keeps(self, request: Request, server: int) -> bool:
         raise NotImplementedError
 
     def kept(self, request: Request, servers: list[int]) -> list[int]:
-        """Those that pass, or all where none does."""
+        """The servers that pass, or all if none does."""
         found = [server for server in servers if self.keeps(request, server)]
         return found or servers
 
@@ -68,7 +68,7 @@ class KvUtilizationFilter(ServerFilter):
 
 
 class LoraFilter(ServerFilter):
-    """Servers that have loaded the request's adapter; a request without one may go anywhere."""
+    """Servers that have loaded the request's adapter; all servers for a request without one."""
 
     def keeps(self, request: Request, server: int) -> bool:
         return request.adapter < 0 or int(request.adapter) in self.signals.adapters[server]
@@ -77,9 +77,9 @@ class LoraFilter(ServerFilter):
 class PrefixCacheFilter(ServerFilter):
     """Servers that have cached most of a prompt, unless they are much busier than others.
 
-    How long a request would wait is estimated from the prompt tokens in flight. When the least busy
-    of those with the prefix would make it wait for longer than the least busy of the others by more
-    than `penalty_s`, all servers are kept.
+    Waiting times are estimated from the prompt tokens in flight. If even the least busy server with
+    the prefix would make the request wait more than `penalty_s` longer than the least busy of the
+    others, all servers are kept.
     """
 
     def __init__(

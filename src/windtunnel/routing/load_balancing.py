@@ -1,4 +1,4 @@
-"""Routers that spread load: each server in turn, at random, or by requests in flight."""
+"""Routers that spread load: in turn, at random, or by requests in flight."""
 
 from typing import Final
 
@@ -49,7 +49,7 @@ class RandomChoice(Router):
 
 
 class LoadOrder(LoadListener):
-    """Servers by requests in flight; of equals, the one chosen longest ago is first."""
+    """Servers ordered by requests in flight; of equals, the one chosen longest ago is first."""
 
     def __init__(self, candidates: list[int], signals: Signals) -> None:
         self._in_flight: Final = signals.in_flight
@@ -77,7 +77,7 @@ class LoadOrder(LoadListener):
         return self._heap.nodes[0].sequence
 
     def take(self, server: i64) -> None:
-        """Notes that a server was chosen: among equals it is last now."""
+        """Records that a server was chosen, which makes it last among equals."""
         node = self._servers[server]
         node.tag = float(self._choices)
         self._choices += 1
@@ -114,7 +114,7 @@ class LeastLoaded(Router):
 
 
 class PowerOfTwo(Router):
-    """Of two servers drawn at random, the one with fewer requests in flight, or the first."""
+    """Draws two servers at random and takes the one with fewer requests in flight, or the first."""
 
     def __init__(self, candidates: list[int], signals: Signals, stream: Stream) -> None:
         super().__init__(candidates)

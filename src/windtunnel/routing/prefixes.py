@@ -1,7 +1,7 @@
 """Prefix indexes: how much of a prompt's start each server has cached, or was sent before.
 
-A prefix is known by the keys of its segments, so a map from key to servers finds those that hold
-some of a prompt without scanning all servers.
+A prefix is identified by the keys of its segments, so a map from key to servers finds the servers
+that have part of a prompt without scanning all of them.
 """
 
 import math
@@ -12,11 +12,11 @@ from mypy_extensions import i64
 from windtunnel.workload.request import Request
 
 MOST_ENTRIES: Final = 3_000_000
-"""Numbers that a journal holds before indexes that make no decisions must read it as well."""
+"""Numbers in a journal beyond which even indexes that make no decisions must read it."""
 
 
 class Holders:
-    """The servers that have some of a segment, and up to which token; most have one."""
+    """The servers that have part of a segment, and up to which token; mostly there is one."""
 
     def __init__(self) -> None:
         self.server: i64 = -1  # one of them
@@ -24,7 +24,7 @@ class Holders:
         self.others: dict[int, int] | None = None
 
     def put(self, server: i64, tokens: i64) -> None:
-        """This server has it up to there; 0: it has nothing of it."""
+        """Sets up to which token a server has the segment; 0 if it has none of it."""
         others = self.others
         if server == self.server or (
             self.server < 0 and tokens and (others is None or server not in others)
@@ -48,7 +48,7 @@ class Holders:
 
 
 class PrefixMap:
-    """Tokens of prefix segments by key and server, counted from the start of the prompt."""
+    """Cached tokens by segment key and server, counted from the start of the prompt."""
 
     def __init__(self, block_sizes: list[int]) -> None:
         self._sizes: Final = block_sizes
@@ -64,7 +64,7 @@ class PrefixMap:
         self.found.append(0)
 
     def put(self, server: i64, key: Any, tokens: i64) -> None:
-        """The server has the segment up to this many tokens; 0: nothing of it."""
+        """Sets up to which token a server has a segment; 0 if it has none of it."""
         holders = self._by_key.get(key)
         if holders is None:
             if not tokens:
@@ -76,7 +76,7 @@ class PrefixMap:
             del self._by_key[key]
 
     def find(self, request: Request) -> None:
-        """Fills `found` and `holders` for the prompt of a request that no server has yet."""
+        """Fills `found` and `holders` for the prompt of a request that has not been routed yet."""
         found = self.found
         for server in self.holders:
             found[server] = 0
@@ -103,7 +103,7 @@ class PrefixMap:
             self._exclude_last_token(request)
 
     def _reaches(self, server: i64, tokens: i64, start: i64, end: i64) -> bool:
-        """Notes what a server has of a segment; False where it lacks some of the one before."""
+        """Records a server's tokens of a segment; False if it lacks part of the preceding one."""
         size: i64 = self._sizes[server]
         held: i64 = self.found[server]
         if held != start - start % size:
@@ -114,7 +114,7 @@ class PrefixMap:
         return True
 
     def _exclude_last_token(self, request: Request) -> None:
-        """A prompt's last token is always computed, so its block never counts as cached."""
+        """Excludes the block of the last token, which is always computed and never a hit."""
         last = request.prompt_tokens - 1
         kept = 0
         for server in self.holders:
@@ -127,7 +127,7 @@ class PrefixMap:
         del self.holders[kept:]
 
     def tokens(self, request: Request, server: int) -> int:
-        """The same for one server, followed segment by segment."""
+        """The tokens that one server has of the prompt, followed segment by segment."""
         prefix = request.prefix
         if prefix is None:
             return 0
@@ -147,27 +147,27 @@ class PrefixMap:
 class CacheFeed(Protocol):
     """Port: changes of prefix caches, from simulated servers or from KV-cache events.
 
-    A change is three numbers: the server, the key of a prefix segment, and how many tokens are
-    cached of it, counted from the start of the prompt (0: it was evicted).
+    A change is three numbers: the server, the key of a prefix segment, and how many tokens up to
+    its end are cached, counted from the start of the prompt (0 if it was evicted).
     """
 
     def servers(self) -> int:
-        """How many servers there are or were; they are numbered from 0."""
+        """Number of servers that exist or existed; they are numbered from 0."""
         ...
 
     def block_size(self, server: int) -> int:
-        """Tokens of a KV block of this server: caches hold whole blocks."""
+        """Tokens per KV block of this server; caches hold whole blocks."""
         ...
 
     def subscribe(self, server: int, changes: list[int]) -> None:
-        """From now on changes of this server's cache are appended; a second call does nothing."""
+        """Appends this server's cache changes from now on; a second call has no effect."""
         ...
 
     def unsubscribe(self, server: int) -> None: ...
 
 
 class CacheJournal:
-    """Changes of the caches of servers that some index follows, until every index has read them."""
+    """Cache changes of the followed servers, kept until every index has read them."""
 
     def __init__(self, feed: CacheFeed) -> None:
         self.feed: Final = feed
@@ -182,16 +182,16 @@ class CacheJournal:
         self._readers.append(reader)
 
     def leave(self, reader: "CacheIndex") -> None:
-        """The index is no longer used."""
+        """Removes an index that is no longer used."""
         self._readers.remove(reader)
 
     def follow(self, servers: list[int]) -> None:
-        """From now on at least the changes of these servers are recorded."""
+        """Records the changes of these servers, too, from now on."""
         for number in servers:
             self.feed.subscribe(number, self.entries)
 
     def forget(self, server: int) -> None:
-        """The server is gone for good, and its cache with it."""
+        """Stops following a server that is gone for good; its recorded prefixes become evicted."""
         self.feed.unsubscribe(server)
         entries = self.entries
         for place in range(0, len(entries), 3):
@@ -212,10 +212,10 @@ class CacheJournal:
 
 
 class CacheIndex(PrefixMap):
-    """What servers have cached, at most `delay_s` old.
+    """An index of the servers' prefix caches, at most `delay_s` old.
 
-    A simulated server that passes many equal steps as one event evicts at the end of them, so an
-    eviction is known when the run of steps ends; what is cached is known once it is scheduled.
+    A simulated server that runs many equal steps as one event evicts at the end of them, so an
+    eviction is known when those steps end; cached blocks are known as soon as they are scheduled.
     """
 
     def __init__(self, journal: CacheJournal, servers: list[int], delay_s: float) -> None:
@@ -229,7 +229,7 @@ class CacheIndex(PrefixMap):
         journal.follow(servers)
 
     def follow(self, servers: list[int]) -> None:
-        """Keeps up with these servers from now on; some may be new."""
+        """Follows these servers from now on; some may be new."""
         self._reach()
         self._journal.follow(servers)
 
@@ -239,17 +239,17 @@ class CacheIndex(PrefixMap):
             self.join(feed.block_size(server))
 
     def age_s(self, now_s: float) -> float:
-        """How old the index is."""
+        """Age of the index."""
         return now_s - self.taken_s
 
     def forget(self, server: int) -> None:
-        """The server is gone for good."""
+        """Removes a server that is gone for good."""
         self._journal.forget(server)
         for key in [key for key, holders in self._by_key.items() if holders.get(server)]:
             self.put(server, key, 0)
 
     def catch_up(self, now_s: float) -> None:
-        """Reads the journal, if the index is older than its delay."""
+        """Reads the journal if the index is older than its delay."""
         if now_s - self.taken_s < self._delay_s:
             return
         self.taken_s = now_s
@@ -269,9 +269,10 @@ class CacheIndex(PrefixMap):
 
 
 class RouteMemory(PrefixMap):
-    """Which prefixes were sent where: a router's own estimate of what is cached there.
+    """Which prefixes were sent where: a router's own estimate of what is cached.
 
-    It remembers a limited number of tokens per server, and forgets the oldest segment first.
+    It remembers a limited number of tokens per server; the least recently sent segment is dropped
+    first.
     """
 
     def __init__(self, servers: int, most_tokens: int) -> None:
@@ -281,21 +282,21 @@ class RouteMemory(PrefixMap):
         self._held = [0] * servers
 
     def reach(self, servers: int) -> None:
-        """Makes room for this many servers."""
+        """Grows to this number of servers."""
         while len(self._held) < servers:
             self.join(1)
             self._recent.append({})
             self._held.append(0)
 
     def forget(self, server: int) -> None:
-        """The server is gone for good."""
+        """Removes a server that is gone for good."""
         for key in self._recent[server]:
             self.put(server, key, 0)
         self._recent[server].clear()
         self._held[server] = 0
 
     def note(self, request: Request, server: int) -> None:
-        """A request was sent there."""
+        """Records that a request was sent to a server."""
         prefix = request.prefix
         if prefix is None:
             return

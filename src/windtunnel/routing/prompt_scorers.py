@@ -1,4 +1,4 @@
-"""Scorers of the prompt: where its start is cached, or the adapter that it needs is loaded."""
+"""Scorers that depend on the prompt: where its prefix is cached or its adapter is loaded."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from windtunnel.routing.prefixes import CacheIndex, RouteMemory
 from windtunnel.routing.scorers import Scorer
 from windtunnel.workload.request import Request
 
-AFFINITY_TOKENS: Final = 10_000 * 16  # remembered of each server
+AFFINITY_TOKENS: Final = 10_000 * 16  # remembered per server
 KTHENA_TOKENS: Final = 50_000 * 16  # its router's blocks are 64 bytes: some 16 tokens
 KTHENA_LONGEST: Final = 128 * 16
 KTHENA_BEST: Final = 5
@@ -18,14 +18,14 @@ LORA_QUEUED: Final = 0.6  # and of one whose queued requests need the same adapt
 
 
 class Marks:
-    """Points of single servers for one prompt, above what all servers get."""
+    """Points of individual servers for one prompt, beyond what all servers get."""
 
     def __init__(self, servers: int) -> None:
         self.points = [0] * servers
         self.marked: Final[list[int]] = []
 
     def reach(self, servers: int) -> None:
-        """Makes room for this many servers."""
+        """Grows to this number of servers."""
         self.points.extend([0] * (servers - len(self.points)))
 
     def clear(self) -> None:
@@ -42,9 +42,9 @@ class Marks:
 
 
 class PromptScorer(Scorer):
-    """Scores that differ from prompt to prompt, and mostly concern few servers.
+    """Scores that depend on the prompt, and mostly concern few servers.
 
-    `mark` says the same as `scores`, less what all servers have in common.
+    `mark` gives the same scores as `scores`, less what all servers have in common.
     """
 
     def __init__(self, signals: Signals) -> None:
@@ -64,17 +64,17 @@ class PromptScorer(Scorer):
         raise NotImplementedError
 
     def note(self, request: Request, server: int) -> None:
-        """The request is being sent there."""
+        """Records that the request is sent to a server."""
 
     def reload(self) -> None:
-        """The servers have been probed again."""
+        """Reads the signals again after servers were probed."""
 
     def gone(self, server: int) -> None:
-        """This server will never be a candidate again."""
+        """Drops the state of a server that will never be a candidate again."""
 
 
 class PrefixCache(PromptScorer):
-    """The most cached tokens of the prompt are best, the fewest worst, as servers report them."""
+    """Most cached prompt tokens score 1, fewest 0, as servers report them."""
 
     def __init__(self, signals: Signals, index: CacheIndex) -> None:
         super().__init__(signals)
@@ -110,7 +110,7 @@ class PrefixCache(PromptScorer):
 
 
 class CachedShare(PromptScorer):
-    """The share of the prompt that is cached: an estimate of it is judged by this."""
+    """The share of the prompt that is cached; used to judge estimates of it."""
 
     def __init__(self, signals: Signals, index: CacheIndex, longest: int) -> None:
         super().__init__(signals)
@@ -124,7 +124,7 @@ class CachedShare(PromptScorer):
 
 
 class PrefixAffinity(PromptScorer):
-    """The share of the prompt that was sent there before, in prompts that started alike."""
+    """The share of the prompt that earlier prompts sent to the server had in common with it."""
 
     def __init__(self, signals: Signals) -> None:
         super().__init__(signals)
@@ -154,7 +154,7 @@ class PrefixAffinity(PromptScorer):
 
 
 class KthenaPrefixCache(PromptScorer):
-    """The same for the first 2048 tokens, and only for the five servers that match longest."""
+    """Like PrefixAffinity, for the first 2048 tokens and the five servers that match most."""
 
     def __init__(self, signals: Signals) -> None:
         super().__init__(signals)
@@ -196,10 +196,11 @@ class KthenaPrefixCache(PromptScorer):
 
 
 class NoHitLru(PromptScorer):
-    """Prompts that no server has cached go round; where something is cached, all score the same.
+    """Rotates prompts that no server has cached; if one has, all servers score the same.
 
-    Of n servers the one that got such a prompt longest ago gets 1, the next 1 - 1/(n - 1), and so
-    on to 0. Ranking all of them makes it the one scorer that costs more with more servers.
+    Of n servers, the one that got such a prompt longest ago scores 1, the next 1 - 1/(n - 1), and
+    so on to 0. Because it ranks all servers, it is the only scorer whose cost grows with their
+    number.
     """
 
     def __init__(self, signals: Signals, index: CacheIndex) -> None:
@@ -237,16 +238,16 @@ class NoHitLru(PromptScorer):
 
 
 class LoraAffinity(PromptScorer):
-    """Where the request's adapter is, or can be: as in llm-d.
+    """Prefers servers where the request's adapter is loaded or can be loaded, as in llm-d.
 
-    1 where it is loaded, 0.8 where more slots are free than queued requests need, 0.6 where queued
-    requests need it, too, and 0 elsewhere. Without an adapter all score the same.
+    1 if it is loaded, 0.8 if more slots are free than queued requests need, 0.6 if queued requests
+    also need it, and 0 otherwise. Without an adapter, all servers score the same.
     """
 
     def __init__(self, signals: Signals) -> None:
         super().__init__(signals)
         self._loaded: dict[int, list[int]] = {}  # candidates by adapter
-        self._queued: dict[int, list[int]] = {}  # the same of those that wait for a slot
+        self._queued: dict[int, list[int]] = {}  # candidates by adapter that queued requests need
         self._roomy: list[int] = []  # candidates with a slot for one more
 
     def reads_signals(self) -> bool:

@@ -1,10 +1,10 @@
-"""Ranks servers by the part of their score that no prompt changes, at O(log n) for every change.
+"""Ranks servers by the prompt-independent part of their score, in O(log n) per change.
 
-Scores from the last probe add up to a fixed sum for each server. Counts of requests in flight
-change all the time, and the score of a count may depend on the lowest and the highest of all: one
-request more or less may change the score of every server. So servers with equal counts form a
-level, within which the fixed sum alone decides; there are few levels, and only the first server of
-each is compared. Among equals, the one chosen longest ago is first.
+Scores from the last probe add up to a fixed sum per server. Counts of requests in flight change all
+the time, and the score of a count may depend on the lowest and highest of all counts: one request
+more or less may change the score of every server. Servers with equal counts therefore form a level,
+within which the fixed sum alone decides; there are few levels, and only the first server of each is
+compared. Among equals, the one chosen longest ago is first.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ from windtunnel.routing.scorers import LiveScorer
 
 
 class CountLevel:
-    """Servers whose counts are equal: a heap of them, the highest fixed sum first."""
+    """Servers with equal counts, in a heap with the highest fixed sum first."""
 
     def __init__(self, key: int, counts: list[int], slot: int) -> None:
         self.key: Final = key
@@ -28,7 +28,7 @@ class CountLevel:
 
 
 class RankedServer(HeapNode):
-    """A server by (-fixed sum, number of the choice that took it last, number)."""
+    """A server, ordered by (-fixed sum, number of the choice that took it last, number)."""
 
     __slots__ = ("level",)
 
@@ -40,7 +40,7 @@ class RankedServer(HeapNode):
 
 
 class Ranking(LoadListener):
-    """The candidates on their levels."""
+    """The candidates, grouped into levels."""
 
     def __init__(self, signals: Signals, live: list[LiveScorer]) -> None:
         self._live: Final = live
@@ -55,12 +55,12 @@ class Ranking(LoadListener):
         signals.listen(self)
 
     def reach(self, servers: int) -> None:
-        """Makes room for this many servers."""
+        """Grows to this number of servers."""
         for number in range(len(self._servers), servers):
             self._servers.append(RankedServer(number, self._nowhere))
 
     def rebuild(self, candidates: list[int], fixed: list[int]) -> None:
-        """Ranks the candidates anew by their fixed sums: after a probe, or when they changed."""
+        """Ranks the candidates by new fixed sums, after a probe or a change of candidates."""
         self._levels.clear()
         self._by_counts.clear()
         self._valued = False
@@ -81,7 +81,7 @@ class Ranking(LoadListener):
                     self._enter(one, key)
 
     def lead(self) -> i64:
-        """The server with the highest sum, which `lead_points` is."""
+        """Returns the server with the highest sum, and sets `lead_points` to that sum."""
         if not self._valued:
             self._value_levels()
         levels = self._levels
@@ -97,23 +97,23 @@ class Ranking(LoadListener):
         return best.sequence
 
     def points(self, server: i64) -> i64:
-        """The sum of a candidate, as of the last `lead`."""
+        """The sum of a candidate, as of the last call of `lead`."""
         one = self._servers[server]
         return one.level.points - one.rank
 
     def earlier(self, one: i64, other: i64) -> bool:
-        """Whether one was chosen longer ago than the other, or has the lower number."""
+        """Whether `one` was chosen longer ago, or is the lower number if neither ever was."""
         return _earlier(self._servers[one], self._servers[other])
 
     def take(self, server: i64) -> None:
-        """Notes that a server was chosen: among equals it is last now."""
+        """Records that a server was chosen, which makes it last among equals."""
         one = self._servers[server]
         one.tag = float(self._choices)
         self._choices += 1
         one.level.heap.fix(one)
 
     def _value_levels(self) -> None:
-        """Scores depend on all counts: those of every level anew when there is another level."""
+        """Scores all levels again; one level more or less can change the score of every other."""
         self._valued = True
         levels = self._levels
         for level in levels:
@@ -131,7 +131,7 @@ class Ranking(LoadListener):
                 level.points += scorer.points(scorer.score(level.counts[index], low, high))
 
     def _key(self, number: i64) -> int:
-        """The counts of a server as one number, which may outgrow 64 bits."""
+        """The counts of a server as one number, which may exceed 64 bits."""
         key: int = 0
         for scorer in self._live:
             key = (key << 32) + int(scorer.measure(number))

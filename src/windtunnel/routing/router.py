@@ -1,7 +1,7 @@
-"""The router port: a request and the time in, a server and the reason for it out.
+"""The router port: takes a request and the time, returns a server and the reason for it.
 
-With disaggregation, a second router may choose the server that computes the prompt, where
-`SplitDecider` says that it is another than the one that decodes.
+With disaggregation, a second router may choose the server that computes the prompt, if
+`SplitDecider` decides that this is not the decode server.
 """
 
 from typing import Final
@@ -43,11 +43,11 @@ REASONS: Final = (
     CUSTOM_POLICY,
     NO_SERVER_READY,
 )
-"""Every reason that a decision can have; `Router.explain` gives the numbers behind it."""
+"""All reasons that a decision can have; `Router.explain` gives the scores behind it."""
 
 
 class Routed:
-    """The request goes to this server."""
+    """A decision to send the request to this server."""
 
     def __init__(self, server: i64, reason: str) -> None:
         self.server: Final[i64] = server
@@ -58,7 +58,7 @@ class Routed:
 
 
 class NoServer:
-    """No server can take the request now."""
+    """A decision that no server can take the request now."""
 
     def __init__(self, reason: str) -> None:
         self.reason: Final = reason
@@ -72,30 +72,30 @@ _NONE_READY: Final = NoServer(NO_SERVER_READY)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Router:
-    """Chooses among `candidates`, from the signals and caches that it was built with.
+    """Chooses among `candidates`, using the signals and caches that it was built with.
 
-    A policy implements `pick`, and `scores` when it compares servers.
+    A policy implements `pick`, and `scores` if it compares servers.
     """
 
     def __init__(self, candidates: list[int]) -> None:
         self.candidates = candidates
         self.reads_signals = False  # whether the driver must keep the signals fresh for it
         self.follows_changes = True
-        """Whether it must be told of every change of candidates: what it remembers depends on the
-        changes themselves. If not, the driver may tell it once, before the next choice."""
+        """Whether it must see every change of candidates, because its state depends on the changes
+        themselves. If not, the driver may call `set_candidates` once, before the next choice."""
 
     def set_candidates(self, candidates: list[int]) -> None:
-        """Servers have come or gone: from now on it chooses among these.
+        """Replaces the candidates, after servers were added or removed.
 
         A new server has a number that no server had before, and an entry in the signals.
         """
         self.candidates = candidates
 
     def gone(self, server: int) -> None:
-        """This server will never be a candidate again: what was remembered of it can go."""
+        """Drops the state of a server that will never be a candidate again."""
 
     def choose(self, request: Request, now_s: float) -> Routed | NoServer:
-        """The server for a request that will be sent there now."""
+        """Chooses the server for a request that will be sent there now."""
         if not self.candidates:
             return _NONE_READY
         return self.pick(request, now_s)
@@ -103,12 +103,12 @@ class Router:
     def explain(self, request: Request, now_s: float) -> list[tuple[int, float]]:
         """The score of every candidate, higher is better; empty if the policy does not compare.
 
-        Call it before `choose`, which may change the scores.
+        It must be called before `choose`, which may change the scores.
         """
         return self.scores(request, now_s) if self.candidates else []
 
     def pick(self, request: Request, now_s: float) -> Routed:
-        """One of the candidates, of which there is at least one."""
+        """Chooses one of the candidates, of which there is at least one."""
         raise NotImplementedError
 
     def scores(self, request: Request, now_s: float) -> list[tuple[int, float]]:  # noqa: ARG002
@@ -122,7 +122,7 @@ CACHED: Final = "enough of the prompt is cached on the decode server"
 
 
 class SplitDecision:
-    """Whether a prompt is computed on another server than the one that decodes, and why."""
+    """Whether a prompt is computed on another server than the decode server, and why."""
 
     def __init__(self, reason: str, *, split: bool) -> None:
         self.split: Final = split
@@ -130,7 +130,7 @@ class SplitDecision:
 
 
 class SplitDecider:
-    """Splits always, never, or when more than `threshold` prompt tokens are not cached."""
+    """Splits always, never, or if more than `threshold` prompt tokens are not cached."""
 
     def __init__(self, kind: str, threshold: int) -> None:
         self._never: Final = kind == NEVER
@@ -139,7 +139,7 @@ class SplitDecider:
         self._whole: Final = SplitDecision(NEVER if kind == NEVER else CACHED, split=False)
 
     def decide(self, prompt_tokens: i64, cached_tokens: i64) -> SplitDecision:
-        """`cached_tokens` of the prompt are cached on the server that will decode."""
+        """Decides for a prompt of which the decode server has `cached_tokens` cached."""
         if self._never or prompt_tokens - cached_tokens <= self._threshold:
             return self._whole
         return self._split

@@ -1,8 +1,8 @@
-"""Scorers: rate servers from 0 to 1 by their load; the weighted router adds the scores up.
+"""Scorers: rate servers from 0 to 1 by load; the weighted router adds up the scores.
 
-Each scorer has one plain method, `scores`, with the score of every candidate. How often a score can
-change decides how the router keeps it: some change only when servers are probed, some with every
-request that is sent or ends, some with the prompt.
+Each scorer has one plain method, `scores`, which gives the score of every candidate. The router
+maintains a score according to how often it can change: only when servers are probed, with every
+request that is sent or ends, or with every prompt.
 """
 
 import math
@@ -14,15 +14,15 @@ from windtunnel.core.signals import Signals
 from windtunnel.workload.request import Request
 
 POINTS: Final[i64] = 1 << 32
-"""A score of 1 as a whole number: sums of whole numbers are exact, so that equal is equal."""
+"""A score of 1 as a whole number: sums of integers are exact, so that ties are real ties."""
 
 LATENCY_SHARE: Final = 0.5  # of TTFT in least-latency; the rest is TPOT's
-LATENCY_MEMORY_S: Final = 10.0  # a mean that is older says nothing any more
-LATENCY_NEWS: Final = 0.3  # weight of a new mean in what predicted-latency remembers
+LATENCY_MEMORY_S: Final = 10.0  # older means are ignored
+LATENCY_NEWS: Final = 0.3  # weight of a new mean in the average of predicted-latency
 LOAD_AWARE_QUEUE: Final = 128
 TOKEN_LOAD: Final = 4_194_304  # 128 requests of 32 Ki tokens, as in llm-d
 VLLM_DP_WAITING: Final[i64] = 4
-UNSERVED: Final[i64] = 100  # how much worse a request that does not run is to least-request
+UNSERVED: Final[i64] = 100  # extra weight of a queued request in least-request
 
 
 class Scorer:
@@ -37,20 +37,20 @@ class Scorer:
         self.candidates = candidates
 
     def reads_signals(self) -> bool:
-        """Whether it reads the load that servers report when they are probed."""
+        """Whether it reads the load that servers report when probed."""
         return True
 
     def scores(self, request: Request) -> list[float]:
-        """The score of each candidate, in their order."""
+        """The score of each candidate, in the order of `candidates`."""
         raise NotImplementedError
 
     def points(self, score: float) -> i64:
-        """A score times its share, in points."""
+        """A score times the scorer's share, in points."""
         return i64(self.share * min(max(score, 0.0), 1.0) * float(POINTS) + 0.5)
 
 
 def best_lowest(value: float, low: float, high: float) -> float:
-    """1 for the lowest, 0 for the highest, a straight line between; 1 where all are equal."""
+    """1 for the lowest, 0 for the highest, linear in between; 1 if all are equal."""
     return (high - value) / (high - low) if high > low else 1.0
 
 
@@ -58,19 +58,19 @@ class SignalScorer(Scorer):
     """Scores that change only when servers are probed."""
 
     def observed_load(self, server: int) -> float:
-        """Requests that a server had when it was last probed, queued and running."""
+        """Requests that a server had when it was last probed, queued plus running."""
         return float(self.signals.waiting[server] + self.signals.running[server])
 
 
 class KvUtilization(SignalScorer):
-    """The share of KV blocks that is free."""
+    """The share of KV blocks that are free."""
 
     def scores(self, request: Request) -> list[float]:  # noqa: ARG002
         return [1.0 - self.signals.kv_used[server] for server in self.candidates]
 
 
 class RunningRequests(SignalScorer):
-    """The smallest batch is best."""
+    """The smallest running batch scores best."""
 
     def scores(self, request: Request) -> list[float]:  # noqa: ARG002
         running = [self.signals.running[server] for server in self.candidates]
@@ -81,8 +81,8 @@ class RunningRequests(SignalScorer):
 class LeastLatency(SignalScorer):
     """The shortest mean TTFT and TPOT, of requests that ended in the last ten seconds.
 
-    A server without any is as good as the best while it has no request, so that it gets one and
-    reports again, and as the worst while it has some.
+    A server without any scores best while it has no requests, so that it gets one and reports
+    again, and worst while it has some.
     """
 
     def scores(self, request: Request) -> list[float]:  # noqa: ARG002
@@ -109,7 +109,7 @@ class LeastLatency(SignalScorer):
 
 
 class LatencyCurve:
-    """How the TTFT of one server grows with its requests, as far as that was observed."""
+    """How the TTFT of one server grows with its load, as far as observed."""
 
     def __init__(self) -> None:
         self.seen_s = -math.inf  # of the latest mean that it has
@@ -126,17 +126,17 @@ class LatencyCurve:
         self.seen_s = now_s
 
     def ttft_s(self, load: float) -> float:
-        """On the line from the floor, without requests, through what is typical."""
+        """Interpolates between the lowest TTFT at no load and the typical TTFT at typical load."""
         if self.load <= 0.0:
             return self.typical_s
         return self.floor_s + load * (self.typical_s - self.floor_s) / self.load
 
 
 class PredictedLatency(SignalScorer):
-    """The shortest TTFT that a server's own past predicts at its present load.
+    """The shortest TTFT at the current load, as predicted from a server's own history.
 
-    As in llm-d, from what was observed at other loads. A server that nothing recent is known of is
-    as good as the best while it has no request, and as the worst while it has some.
+    As in llm-d, it is predicted from observations at other loads. A server without recent
+    observations scores best while it has no requests, and worst while it has some.
     """
 
     def __init__(self, signals: Signals) -> None:
@@ -155,7 +155,7 @@ class PredictedLatency(SignalScorer):
         ]
 
     def _predicted_s(self, server: int) -> float:
-        """-1: nothing recent is known."""
+        """The predicted TTFT; -1 without recent observations."""
         signals = self.signals
         curve = self._curves.get(server)
         if curve is None:
@@ -176,7 +176,7 @@ class LiveScorer(Scorer):
         raise NotImplementedError
 
     def score(self, count: i64, low: i64, high: i64) -> float:
-        """The score of a count; `low` and `high` are the extremes of all candidates."""
+        """The score of a count; `low` and `high` are the extremes over all candidates."""
         raise NotImplementedError
 
     def scores(self, request: Request) -> list[float]:  # noqa: ARG002
@@ -185,9 +185,9 @@ class LiveScorer(Scorer):
         return [self.score(count, low, high) for count in counts]
 
     def queue(self, server: i64) -> i64:
-        """Requests in flight there that were not observed running: an estimate of its queue.
+        """Requests in flight that were not observed running: an estimate of a server's queue.
 
-        What was sent since the last probe counts at once; otherwise every request until the next
+        Requests sent since the last probe count at once; otherwise every request until the next
         probe would go to the server with the shortest queue.
         """
         waiting: i64 = self.signals.in_flight[server] - self.signals.running[server]
@@ -195,7 +195,7 @@ class LiveScorer(Scorer):
 
 
 class QueueDepth(LiveScorer):
-    """The shortest queue is best."""
+    """The shortest queue scores best."""
 
     def measure(self, server: i64) -> i64:
         return self.queue(server)
@@ -205,7 +205,7 @@ class QueueDepth(LiveScorer):
 
 
 class LoadAware(LiveScorer):
-    """0.5 for an empty queue, less with every queued request, 0 from 128 on."""
+    """0.5 for an empty queue, falling with every queued request to 0 at 128."""
 
     def measure(self, server: i64) -> i64:
         return min(self.queue(server), LOAD_AWARE_QUEUE)
@@ -215,7 +215,7 @@ class LoadAware(LiveScorer):
 
 
 class VllmDp(LiveScorer):
-    """vLLM's measure between its data-parallel engines: a queued request counts four times."""
+    """vLLM's load measure between data-parallel engines: a queued request counts four times."""
 
     def measure(self, server: i64) -> i64:
         running: i64 = self.signals.running[server]
@@ -226,7 +226,7 @@ class VllmDp(LiveScorer):
 
 
 class LoadBalance(LiveScorer):
-    """One over one more than the requests in flight."""
+    """1 / (1 + requests in flight)."""
 
     def reads_signals(self) -> bool:
         return False
@@ -239,7 +239,7 @@ class LoadBalance(LiveScorer):
 
 
 class ActiveRequests(LiveScorer):
-    """How far the requests in flight are below those of the busiest server."""
+    """How far the requests in flight are below the busiest server's, as a share of the latter."""
 
     def reads_signals(self) -> bool:
         return False
@@ -252,7 +252,7 @@ class ActiveRequests(LiveScorer):
 
 
 class TokenLoad(LiveScorer):
-    """Prompt tokens of the requests in flight: 1 for none, 0 from four Mi tokens on."""
+    """Prompt tokens of the requests in flight: 1 for none, 0 from 4 Mi tokens on."""
 
     def reads_signals(self) -> bool:
         return False
@@ -265,7 +265,7 @@ class TokenLoad(LiveScorer):
 
 
 class LeastRequest(LiveScorer):
-    """The same, where a request that does not run yet counts a hundred more."""
+    """Like ActiveRequests, but a request that is not running yet counts a hundred more."""
 
     def measure(self, server: i64) -> i64:
         in_flight: i64 = self.signals.in_flight[server]

@@ -1,4 +1,4 @@
-"""The settings of a router: the keys of `serving.router`, and the rules between them."""
+"""Settings of a router: the keys of `serving.router`, and the rules between them."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -38,7 +38,7 @@ from windtunnel.settings.limits import (
 from windtunnel.settings.section import Added, Context, Section
 
 DEFAULT_THRESHOLD = 16
-"""Tokens that a decode server computes itself rather than have them moved."""
+"""Uncached prompt tokens up to which a decode server computes the prompt itself."""
 
 
 class ScorerName(Leaf):
@@ -57,7 +57,7 @@ class ScorerName(Leaf):
 
 
 class PolicyName(Text):
-    """The name of a policy, or a class."""
+    """The name of a policy, or of a class."""
 
     def __init__(self) -> None:
         super().__init__(f"{', '.join(POLICIES)}, or a class of your own as package.module:Class")
@@ -127,7 +127,7 @@ FilterSettings = Annotated[
 
 
 class SplitSettings(Section):
-    """Which requests have their prompt computed on another server than their answer."""
+    """Which requests have their prompt computed on a server other than the decode server."""
 
     decider: Literal["always", "never", "prefix-threshold"] = Field(
         default="always",
@@ -198,22 +198,22 @@ class RouterSettings(Section):
         "scorers", "staleness_s", "cache_delay_s", "virtual_nodes", "load_factor", when_used="json"
     )
     def _as_written(self, value: object, field: FieldSerializationInfo) -> object:
-        """Options that only some policies use are empty unless written, as digests have it."""
+        """Serializes options of some policies as null unless written, to keep digests stable."""
         return value if self.written(field.field_name) else None
 
     @property
     def weights(self) -> dict[str, float]:
-        """Scorers by their main names, and the weight of each."""
+        """Weights of the scorers by their main names."""
         return {ALIASES.get(name, name): weight for name, weight in self.scorers.items()}
 
     @property
     def reads_caches(self) -> bool:
-        """Whether a scorer or a filter reads the index of what servers have cached."""
+        """Whether a scorer or a filter reads the index of cached prefixes."""
         filters = (one.kind == "prefix-cache" for one in self.filters)
         return any(name in BY_CACHE for name in self.weights) or any(filters)
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """Every option that the chosen policy does not use."""
+        """Reports every option that the chosen policy does not use."""
         # The age of signals also matters to a gateway that reads them.
         usable = self._usable(watched=where.root.serving.admission.reads_signals)
         if not self.scorers:
@@ -229,7 +229,7 @@ class RouterSettings(Section):
                 yield where.note(key, what, f"only with {needs}")
 
     def _usable(self, *, watched: bool) -> dict[str, tuple[bool, str]]:
-        """For each option whether it has an effect, and where it has one."""
+        """For each option, whether it has an effect, and with which settings it has one."""
         own = self.policy not in POLICIES
         weighted = self.policy == "weighted"
         ring = (self.policy == "consistent-hash", "policy: consistent-hash")

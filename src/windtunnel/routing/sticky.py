@@ -1,4 +1,4 @@
-"""Routers that keep requests together: those of a session, and prompts that start alike."""
+"""Routers with affinity: for the turns of a session, and for prompts with the same start."""
 
 from bisect import bisect_left
 from typing import Final
@@ -19,7 +19,7 @@ from windtunnel.routing.router import (
 from windtunnel.workload.request import Request
 
 MOST_STICKY: Final = 1_000_000
-"""Sessions and prefixes whose server is remembered; the least recently used is dropped first."""
+"""Sessions and prefixes whose server is remembered; the least recently used are dropped."""
 
 HASHED_TOKENS: Final = 1024
 """Prompts that share this many tokens have the same place on the ring."""
@@ -28,7 +28,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 def mixed(number: int) -> int:
-    """A number in 64 bits with no trace of order: the finaliser of SplitMix64."""
+    """Hashes a number to 64 bits with the finaliser of SplitMix64."""
     number = (number + 0x9E3779B97F4A7C15) & _MASK
     number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -36,10 +36,10 @@ def mixed(number: int) -> int:
 
 
 class SessionSticky(Router):
-    """Turns of a session go to one server; without a session, prompts that start alike do.
+    """Turns of a session go to one server; without a session, prompts with the same start do.
 
-    The first request of either, one without both, and one whose server is gone go to the server
-    with the fewest requests in flight. A busy server keeps its sessions.
+    The first request of either kind, a request with neither, and one whose server is gone go to the
+    server with the fewest requests in flight. A busy server keeps its sessions.
     """
 
     def __init__(self, candidates: list[int], signals: Signals) -> None:
@@ -78,7 +78,7 @@ class SessionSticky(Router):
 
 
 class LoadTotal(LoadListener):
-    """The sum of requests in flight at some servers, kept up to date."""
+    """The sum of requests in flight over some servers, kept up to date."""
 
     def __init__(self, candidates: list[int], signals: Signals) -> None:
         self._in_flight: Final = signals.in_flight
@@ -101,11 +101,12 @@ class LoadTotal(LoadListener):
 
 
 class ConsistentHash(Router):
-    """A ring of servers: a prompt's start has a place on it, and goes to the next server with room.
+    """A hash ring: a prompt goes to the next server on the ring after its hash that has room.
 
-    Each server has many places, so that one which comes or goes moves only its share of prompts.
-    No server gets more than `load_factor` times the mean of requests in flight (Mirrokni, Thorup
-    and Zadimoghaddam's bounded loads): the next one on the ring takes the request.
+    Each server has many virtual nodes, so that adding or removing one moves only its share of
+    prompts. No server gets more than `load_factor` times the mean of requests in flight (the
+    bounded loads of Mirrokni, Thorup and Zadimoghaddam): beyond that, the next server on the ring
+    takes the request.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class ConsistentHash(Router):
             place += 1
 
     def _key(self, request: Request) -> int:
-        """Of its prefix, or of its session, or of the request alone."""
+        """The key of its prefix, or else of its session, or else of the request alone."""
         prefix = request.prefix
         if prefix is None:
             return mixed(request.session if request.session >= 0 else ~request.id)

@@ -1,8 +1,8 @@
 """The weighted router: the highest weighted sum of scores, without scoring every server.
 
-Most servers differ only in scores that the prompt does not change, and the best of those is kept in
-a ranking. The few servers that have something of this prompt are scored one by one. Property tests
-hold its choices equal to the best of all scores (`explain`).
+Most servers differ only in scores that are independent of the prompt, and a ranking keeps the best
+of those. The few servers with something specific to this prompt are scored one by one. Property
+tests check that its choice has the highest of all scores (`explain`).
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ NO_REQUEST: Final = Request(-1, 0.0, 1, 1)  # scorers of signals alone do not re
 
 
 class Weighted(Router):
-    """Chooses the highest sum; of equals, the one chosen longest ago."""
+    """Chooses the server with the highest sum; of equals, the one chosen longest ago."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Weighted(Router):
             self._reload()
 
     def _reload(self) -> None:
-        """The servers have been probed: what depends on their load is summed up anew."""
+        """Recomputes the sums that depend on probed load, after a probe."""
         self._probes = self._signals.probes
         fixed = [0] * len(self.candidates)
         for scorer in self._by_signals:
@@ -141,9 +141,9 @@ class Weighted(Router):
 
 
 class FilteredWeighted(Weighted):
-    """Scores the servers that pass the filters, each of them, and lets a picker choose.
+    """Scores each server that passes the filters, and lets a picker choose.
 
-    As in llm-d: scores are compared among servers that passed. `max-score` takes the highest,
+    As in llm-d, scores are relative to the servers that passed. `max-score` takes the highest,
     `weighted-random` draws with the scores as weights, `random` draws any.
     """
 
@@ -191,7 +191,7 @@ class FilteredWeighted(Weighted):
         return passed[best], BEST_SCORE if all_passed else BEST_SCORE_OF_FILTERED
 
     def _sums_of(self, request: Request, servers: list[int]) -> list[int]:
-        """Sums of some of the candidates, scored as if there were no others."""
+        """The sums of some of the candidates, scored as if there were no others."""
         sums = [0] * len(servers)
         for scorer in self._scorers:
             scorer.candidates = servers
@@ -201,7 +201,7 @@ class FilteredWeighted(Weighted):
         return sums
 
     def _drawn(self, sums: list[int]) -> int:
-        """A place, as likely as its sum is high; any where all are 0."""
+        """Draws an index with probability proportional to its sum; any if all sums are 0."""
         drawn = self._stream.uniform() * float(sum(sums))
         for n, points in enumerate(sums):
             drawn -= float(points)
