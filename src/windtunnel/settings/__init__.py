@@ -1,1 +1,1 @@
-"""Settings: declared once, read from YAML with line numbers, checked, overridden, documented."""
+"""Settings: declared once, read from YAML with line numbers, overridden, checked, documented."""

@@ -1,7 +1,7 @@
 """CustomResourceDefinitions from declarations: names, subresources, columns, structural schemas.
 
-Schemas are structural: every value has a type, unknown fields are pruned, and what is opaque is
-kept as it was written. Rules in CEL refuse what no webhook need be asked for, on `/scale` too.
+Schemas are structural: every value has a type, unknown fields are pruned, and opaque values are
+kept as written. CEL rules reject invalid objects without a webhook, also on `/scale`.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 
 
 class Column(NamedTuple):
-    """A column of `kubectl get`; one that is not `usual` is shown with `-o wide`."""
+    """A column of `kubectl get`; shown only with `-o wide` unless `usual`."""
 
     name: str
     path: str
@@ -24,14 +24,14 @@ class Column(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What must hold of a value, in CEL; of a change where it says `oldSelf`."""
+    """A CEL rule for a value, or for a change if it mentions `oldSelf`, and its error message."""
 
     rule: str
     message: str
 
 
 class CustomResource(NamedTuple):
-    """A kind as it is declared to an API server."""
+    """A kind as declared to an API server."""
 
     api_version: str
     kind: str
@@ -40,12 +40,12 @@ class CustomResource(NamedTuple):
     category: str
     columns: tuple[Column, ...]
     selector: str = ""
-    """Where its status has the selector of its pods; what has none cannot be scaled."""
+    """Path of the pod selector in its status; a kind without one cannot be scaled."""
     namespaced: bool = True
 
 
 def crd_of(custom: CustomResource, schema: Json) -> Json:
-    """The definition of one kind, as it is applied."""
+    """The CustomResourceDefinition of one kind, ready to apply."""
     group, _, version = custom.api_version.partition("/")
     names = {
         "kind": custom.kind,
@@ -107,22 +107,21 @@ def _column(column: Column) -> Json:
 
 
 class SchemaRules(NamedTuple):
-    """What a CRD says beside what is declared; keys are declarations, or a declaration and a key
-    of it."""
+    """Additions to the declared schema, by declaration or by declaration and key."""
 
     rules: Mapping[str, tuple[Rule, ...]] = MappingProxyType({})
     field_rules: Mapping[tuple[str, str], tuple[Rule, ...]] = MappingProxyType({})
     keyed_lists: Mapping[tuple[str, str], str] = MappingProxyType({})
-    """Lists whose items are told apart by a key."""
+    """Lists that are maps: the key that identifies each item."""
     most_items: Mapping[tuple[str, str], int] = MappingProxyType({})
-    """CEL wants lists that a rule compares to be bounded."""
+    """Limits of list lengths; CEL requires them for lists that a rule compares."""
 
 
 class StructuralSchema:
-    """Turns JSON Schema into what an API server takes: references resolved, one type for a value.
+    """Converts JSON Schema to a structural schema: references resolved, one type per value.
 
-    Durations are texts in manifests, where `numbers_as_durations` also whole numbers of seconds; a
-    field that may be left out is not `null`.
+    Durations are strings in manifests, or with `numbers_as_durations` also integer seconds;
+    optional fields are not nullable.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class StructuralSchema:
         self._numbers_as_durations: Final = numbers_as_durations
 
     def of(self, node: Json, name: str) -> Json:
-        """One value; `name` is the declaration that it is."""
+        """The schema of one value; `name` is its declaration."""
         if "$ref" in node:
             name = node["$ref"].rpartition("/")[2]
             return self.of({**self._parts[name], **_without(node, "$ref")}, name)

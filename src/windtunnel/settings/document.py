@@ -1,8 +1,8 @@
-"""Reads YAML text into plain data, and remembers where each value was written.
+"""Reads YAML text into plain data, and records where each value was written.
 
-The text is composed here from the parser's events, so that everything has a bound: size, depth,
-nodes, what aliases expand to. Plain scalars hold no surprise (`on`, `no`, `12:30` are text): only
-true, false, null and decimal numbers are anything else.
+The text is composed here from the parser's events, so that everything is bounded: size, depth,
+nodes, alias expansion. Plain scalars hold no surprises: only true, false, null and decimal numbers
+are converted; `on`, `no` and `12:30` are text.
 """
 
 import copy
@@ -40,7 +40,7 @@ _INDENTED_BY_TAB = re.compile(r" *\t")
 
 
 class Document:
-    """Plain data with the place of every value in it: a line of a file, or an override's text."""
+    """Plain data with the origin of every value: a line of a file, or the text of an override."""
 
     def __init__(self, file: str, data: dict[str, Plain], lines: dict[KeyPath, int]) -> None:
         self.file = file
@@ -49,12 +49,12 @@ class Document:
         self._places: dict[KeyPath, int | str] = dict(lines)
 
     def place(self, path: KeyPath) -> str:
-        """Where the value at `path` was written; for one that is not there, where it would be."""
+        """Where the value at `path` was written, or where a missing value would be."""
         found = self._nearest(path)
         return found if isinstance(found, str) else f"{self.file}:{found}"
 
     def order(self, path: KeyPath) -> int:
-        """Sorts faults: by line, those of overrides after those of the file."""
+        """Sort key for faults: by line; faults of overrides come after those of the file."""
         found = self._nearest(path)
         return MOST_BYTES if isinstance(found, str) else found
 
@@ -62,7 +62,7 @@ class Document:
         return isinstance(self._places.get(path), str)
 
     def put_place(self, path: KeyPath, place: str) -> None:
-        """Everything at `path` and below now comes from `place`."""
+        """Records `place` as the origin of everything at and below `path`."""
         for old in [old for old in self._places if old[: len(path)] == path]:
             del self._places[old]
         self._places[path] = place
@@ -76,7 +76,7 @@ class Document:
 
 
 def read_text(path: str | Path, noun: str = SCENARIO) -> str:
-    """The text of a file of this kind; whatever keeps it from being read is one sentence."""
+    """Reads the text of a file; any failure is an InputError of one sentence."""
     where = str(path)
     try:
         raw = read_start(path, MOST_BYTES + 1)
@@ -99,7 +99,7 @@ def read_text(path: str | Path, noun: str = SCENARIO) -> str:
 def parse_document(
     text: str, file: str, noun: str = SCENARIO, keys: str = "workload, serving and others"
 ) -> Document:
-    """The one mapping that such a file is."""
+    """Parses a file that contains one mapping."""
     composer = _Composer(text, lambda line: f"{file}:{line}", noun)
     data = composer.compose()
     if data is None:
@@ -133,7 +133,7 @@ def _mapping_with(keys: str) -> str:
 
 
 def parse_value(text: str, place: str) -> Plain:
-    """A value that was given outside a file; its faults are at `place`."""
+    """Parses a value given outside a file; its faults are reported at `place`."""
     return _Composer(text, lambda _: place).compose()
 
 
@@ -145,7 +145,7 @@ class _Anchored:
 
 
 class _Composer:
-    """Turns one YAML text into plain data."""
+    """Composes YAML text into plain data."""
 
     def __init__(self, text: str, where: Callable[[int], str], noun: str = SCENARIO) -> None:
         self.lines: dict[KeyPath, int] = {}
@@ -157,7 +157,7 @@ class _Composer:
         self._events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
     def compose(self) -> Plain:
-        """The data of a text that has one document at most."""
+        """The data of a text with at most one document."""
         self._refuse_unprintable()
         try:
             return self._only_document()
@@ -165,7 +165,7 @@ class _Composer:
             raise self._syntax_fault(error) from None
 
     def compose_all(self) -> list[tuple[Plain, int, dict[KeyPath, int]]]:
-        """Of every document its data, the line that it starts on, and the lines of its values."""
+        """For each document: its data, its first line, and the lines of its values."""
         self._refuse_unprintable()
         found = []
         try:

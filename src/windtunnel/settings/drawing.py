@@ -1,4 +1,4 @@
-"""Draws values of settings for the fuzzer: numbers as people write them, and choices."""
+"""Draws values of settings for the fuzzer: numbers in readable form, and choices."""
 
 import math
 import types
@@ -11,11 +11,11 @@ from windtunnel.settings.section import Section
 
 T = TypeVar("T")
 Values = dict[str, Any]
-"""A mapping as a file has it."""
+"""A mapping as written in a file."""
 
 
 class Dice:
-    """Draws of one stream, in the shapes that a scenario needs."""
+    """Draws from one stream in the forms that a scenario needs."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -27,7 +27,7 @@ class Dice:
         return options[self._stream.integer(0, len(options) - 1)]
 
     def some(self, options: Sequence[T]) -> list[T]:
-        """At least one of them, in their order."""
+        """A random selection of at least one option, in the given order."""
         share = self._stream.uniform()
         chosen = [one for one in options if self.chance(share)]
         return chosen or [self.pick(*options)]
@@ -36,20 +36,20 @@ class Dice:
         return self._stream.integer(low, high)
 
     def few(self, low: int, high: int) -> int:
-        """A whole number; small ones are as likely as large ones are rare."""
+        """A whole number drawn log-uniformly, so that small ones are common."""
         return min(high, int(self.span(max(low, 0) + 0.5, high + 1.0) + 0.5))
 
     def span(self, low: float, high: float) -> float:
-        """A number of two digits, any size between the two as likely as any other."""
+        """A log-uniform number between the bounds, rounded to two digits."""
         value = math.exp(self._stream.between(math.log(low), math.log(high)))
         return float(f"{value:.2g}")
 
 
 def draw_section(dice: Dice, section: type[Section], names: Iterable[str]) -> Values:
-    """Some of these fields of a section, by what is declared of each.
+    """Draws values for some of these fields of a section, from their declarations.
 
-    A word is one of those that are allowed, a number is around its default and within its range.
-    What has no such declaration, or no default to draw around, is left out.
+    A literal is one of the allowed words; a number is around its default and within its range.
+    Fields without such a declaration, or without a default to draw around, are left out.
     """
     drawn: Values = {}
     for name in names:
@@ -62,7 +62,7 @@ def draw_section(dice: Dice, section: type[Section], names: Iterable[str]) -> Va
 
 
 def _around(dice: Dice, declared: Any, default: object) -> object:
-    """A value as it is declared, in a leaf or in an annotation; None: nothing can be drawn."""
+    """A value for a declared leaf or annotation; None if none can be drawn."""
     if isinstance(declared, Flag):
         return dice.chance(0.5)
     if get_origin(declared) is Literal:

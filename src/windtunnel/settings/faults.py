@@ -1,4 +1,4 @@
-"""Turns what the checker found into sentences: file, line, path, value, what is allowed, a hint."""
+"""Turns validation errors into sentences: file, line, path, value, what is allowed, a hint."""
 
 import re
 import types
@@ -30,27 +30,26 @@ _QUOTED = re.compile(r"'([^']*)'")
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong, at a path in the data of a file."""
+    """One fault, at a path in the data of a file."""
 
     path: KeyPath
     what: str
     allowed: str | None = None
     hint: str | None = None
     because_of: tuple[KeyPath, ...] = ()
-    """Other values that it takes for this to be wrong; an overridden one is then the place."""
+    """Other values that the fault depends on; if one is overridden, the fault is reported there."""
     is_note: bool = False
-    """Whether it says that a setting changes nothing or looks wrong, and the file is good all the
-    same."""
+    """Whether this is only a note: a setting is unused or looks wrong, but the file is valid."""
 
 
 def dotted(path: KeyPath) -> str:
-    """`serving.pools[0].replicas`."""
+    """The path in dotted form: `serving.pools[0].replicas`."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
     return one_line(text.removeprefix("."), LONGEST_PATH)
 
 
 def input_error(document: Document, faults: Sequence[Fault]) -> InputError:
-    """The faults as one error, in the order of the file."""
+    """The faults as one error, in file order."""
     ordered = sorted(faults, key=lambda fault: document.order(fault.path))
     errors = [_sentence(document, fault) for fault in ordered[:MOST_FAULTS]]
     if len(faults) > MOST_FAULTS:
@@ -60,7 +59,7 @@ def input_error(document: Document, faults: Sequence[Fault]) -> InputError:
 
 
 def notes_of(document: Document, notes: Sequence[Fault]) -> tuple[str, ...]:
-    """A sentence for each, in the order of the file."""
+    """A sentence for each note, in file order."""
     ordered = sorted(notes, key=lambda note: document.order(note.path))
     return tuple(str(_sentence(document, note)) for note in ordered)
 
@@ -74,7 +73,7 @@ def _sentence(document: Document, fault: Fault) -> InputError:
 
 
 def checker_faults(error: ValidationError, top: type[BaseModel]) -> list[Fault]:
-    """What the checker found, in our words."""
+    """Validation errors as faults in our own words."""
     return [_translate(found, top) for found in error.errors(include_url=False)]
 
 
@@ -170,13 +169,13 @@ def _missing(path: KeyPath, location: tuple[int | str, ...], top: type[BaseModel
 
 
 def _field_at(location: tuple[int | str, ...], top: type[BaseModel]) -> FieldInfo | None:
-    """The field of a section that is at `location`, if it is one."""
+    """The field of a section at `location`; None if there is none."""
     section = _type_at(location[:-1], top)
     return _fields(section).get(str(location[-1])) if _is_section(section) else None
 
 
 def _example(field: FieldInfo | None) -> str:
-    """An item of a list as a file has it, where the field gives an example; else nothing."""
+    """A list item as written in a file, if the field has an example; else empty."""
     if field is None or not field.examples:
         return ""
     item = field.examples[0][0]
@@ -184,7 +183,7 @@ def _example(field: FieldInfo | None) -> str:
 
 
 def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields of a section by the keys that a file has for them."""
+    """The fields of a section by their keys in files."""
     return {field.alias or name: field for name, field in section.model_fields.items()}
 
 
@@ -193,7 +192,7 @@ def _is_section(kind: Any) -> bool:
 
 
 def _type_at(location: tuple[int | str, ...], top: type[BaseModel]) -> Any:
-    """The type that the checker holds the value at `location` against; None when it has none."""
+    """The type that the value at `location` is validated against; None if there is none."""
     kind: Any = top
     for step in location:
         kind = _type_inside(kind, step)
@@ -214,7 +213,7 @@ def _type_inside(kind: Any, step: int | str) -> Any:
 
 
 def _bare(kind: Any) -> Any:
-    """The type without its annotations, and without the `| None` of what may be left out."""
+    """The type without annotations, and without `| None` if it is optional."""
     if get_origin(kind) is Annotated:
         return _bare(inner_of(kind))
     members = [member for member in get_args(kind) if member is not types.NoneType]

@@ -1,4 +1,4 @@
-"""The kinds of value that a file holds: each checks itself and says what it allows."""
+"""The kinds of value in a file: each checks itself and says what it allows."""
 
 import math
 import re
@@ -29,7 +29,7 @@ VARIANT = "windtunnel_variant"
 ONE_KEY = "windtunnel_one_key"
 WORD_BREAK = " "
 TAG_MARK = "\x1f"
-"""Starts the tags of variants, so that they are told from keys in the location of a fault."""
+"""Marks the tags of variants, to distinguish them from keys in the location of a fault."""
 
 LONGEST_QUOTE = 60
 LONGEST_NAME = 64
@@ -37,7 +37,7 @@ LONGEST_TEXT = 1024
 
 
 def shown(value: object) -> str:
-    """A value as a person would recognise it, never longer than a line has room for."""
+    """A value in a recognisable form, at most LONGEST_QUOTE characters long."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -50,7 +50,7 @@ def shown(value: object) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """The text cut to `most` characters, all of them printable."""
+    """The text cut to `most` characters, with unprintable ones replaced."""
     if len(text) > most:
         text = text[: most - 3] + "..."
     return "".join(letter if letter.isprintable() else "?" for letter in text)
@@ -62,12 +62,12 @@ def is_not(value: object, noun: str) -> str:
 
 
 class Leaf:
-    """A single value: `check` returns it as the program wants it, or fails with a sentence."""
+    """A single value: `check` returns it in the program's form, or fails with a sentence."""
 
     allowed: str
     schema: dict[str, Any]
     suffix = ""
-    """Ends the name of a field that holds such a value; files leave it out."""
+    """The unit suffix of field names for such a value; files leave it out."""
 
     def check(self, value: object) -> object:
         raise NotImplementedError
@@ -89,7 +89,7 @@ class Leaf:
 
 
 class Whole(Leaf):
-    """A whole number. `word` is a word that may stand in its place, `instead` another form."""
+    """A whole number. `word` is accepted in its place; `instead` describes another allowed form."""
 
     def __init__(
         self, low: int, high: int, word: str | None = None, instead: str | None = None
@@ -116,7 +116,7 @@ class Whole(Leaf):
 
 
 class _Range(Leaf):
-    """A real quantity between two bounds, the lower of which may itself be shut out."""
+    """A real quantity between two bounds; `above` excludes the lower one."""
 
     noun: str
     examples: tuple[str | float, ...] = ()
@@ -161,7 +161,7 @@ class Number(_Range):
 
 
 class Duration(_Range):
-    """A length of time; seconds inside the program."""
+    """A duration; seconds inside the program."""
 
     noun = "a duration"
     suffix = "_s"
@@ -214,7 +214,7 @@ class Bandwidth(Duration):
 
 
 class Flag(Leaf):
-    """True or false, and no other word for it."""
+    """A boolean: true or false only."""
 
     allowed = "true or false"
     schema = {"type": "boolean"}  # noqa: RUF012 - a constant that no instance changes
@@ -226,7 +226,7 @@ class Flag(Leaf):
 
 
 class Name(Leaf):
-    """A word that can be part of a file's name."""
+    """A word that can be part of a file name."""
 
     allowed = (
         f"letters, digits, '.', '_' and '-', at most {LONGEST_NAME}, the first a letter or digit"
@@ -243,7 +243,7 @@ class Name(Leaf):
 
 
 class TaintForm(Leaf):
-    """A taint of a node, as kubectl writes it."""
+    """A taint of a node, in kubectl's notation."""
 
     allowed = "key=value:effect or key:effect, with NoSchedule, PreferNoSchedule or NoExecute"
     schema = {"type": "string"}  # noqa: RUF012 - a constant that no instance changes
@@ -276,7 +276,7 @@ class Text(Leaf):
 
 
 class RelativePath(str):
-    """A path as a file has it: it counts from the file's folder."""
+    """A path written in a file, relative to the file's folder."""
 
     __slots__ = ()
 
@@ -292,7 +292,7 @@ class FilePath(Text):
 
 
 class NameOrPath(Text):
-    """A name in a catalog, slashes and all, or a path: that ends in .json or starts with . or /."""
+    """A catalog name, or a path if it ends in .json or starts with . or /."""
 
     def check(self, value: object) -> str:
         text = super().check(value)
@@ -306,12 +306,12 @@ ModelName = Annotated[
 
 
 NESTED: ContextVar[bool] = ContextVar("NESTED", default=False)
-"""Whether the schema of a section is being made, so that the next is inside it."""
+"""Whether the schema of a section is being built, so that the next section is nested in it."""
 LATER = "later"
 
 
 class Later:
-    """A kind of section that is imported when a file first has one: most files have few kinds."""
+    """A kind of section that is imported when a file first has one, since most files use few."""
 
     def __init__(self, module: str, name: str) -> None:
         self._module, self._name = module, name
@@ -341,12 +341,12 @@ class Later:
 
 
 def later(module: str, name: str) -> Any:
-    """What stands for a kind of section in the declaration of a field."""
+    """The annotation of a field whose kind of section is imported on demand."""
     return Annotated[Any, Later(module, name)]
 
 
 def inner_of(annotated: Any) -> Any:
-    """The type that `Annotated` holds, or that stands for it."""
+    """The type inside `Annotated`, or the kind that a `Later` mark stands for."""
     inner, *marks = get_args(annotated)
     return next((mark.kind for mark in marks if isinstance(mark, Later)), inner)
 
@@ -359,14 +359,15 @@ WRITE_SECTION = core_schema.plain_serializer_function_ser_schema(_write, info_ar
 
 
 def variant(word: str) -> Tag:
-    """Marks one member of a union as the one that `word` chooses."""
+    """Marks the member of a union that `word` selects."""
     return Tag(TAG_MARK + word)
 
 
 class Chooser(Discriminator):
-    """A discriminator that is only equal to itself, so that what it chooses among may be left out.
+    """A discriminator with a hash, so that the union it selects from may be optional.
 
-    The original is equal by its parts, of which one has no hash, and `X | None` wants one.
+    The original compares by its parts, one of which has no hash, but `X | None` needs one. This one
+    hashes by identity.
     """
 
     def __hash__(self) -> int:
@@ -374,7 +375,7 @@ class Chooser(Discriminator):
 
 
 def chosen_by(key: str, *words: str, bare: str | None = None) -> Discriminator:
-    """Chooses the member of a union by the word at `key`; what is not a mapping is `bare`."""
+    """Selects the member of a union by the word at `key`; a value that is no mapping is `bare`."""
 
     def choose(value: object) -> str | None:
         word = value.get(key) if isinstance(value, Mapping) else getattr(value, key, bare)
@@ -390,7 +391,7 @@ def chosen_by(key: str, *words: str, bare: str | None = None) -> Discriminator:
 
 
 def by_shape(mapping: str, other: str) -> Discriminator:
-    """Chooses the member of a union by whether a mapping is written, or something else."""
+    """Selects the member of a union by whether the value is a mapping."""
 
     def choose(value: object) -> str:
         is_mapping = isinstance(value, Mapping | BaseModel)
@@ -400,7 +401,7 @@ def by_shape(mapping: str, other: str) -> Discriminator:
 
 
 def by_key(key: str, present: str, absent: str) -> Discriminator:
-    """Chooses the member of a union by whether a mapping has a key."""
+    """Selects the member of a union by whether a mapping has a key."""
 
     def choose(value: object) -> str:
         has = key in value if isinstance(value, Mapping) else hasattr(value, key)
@@ -410,7 +411,7 @@ def by_key(key: str, present: str, absent: str) -> Discriminator:
 
 
 def by_one_key(*keys: str) -> Discriminator:
-    """Chooses the member of a union by which of these keys a mapping has: exactly one."""
+    """Selects the member of a union by which one of these keys a mapping has."""
 
     def choose(value: object) -> str | None:
         if isinstance(value, Mapping):

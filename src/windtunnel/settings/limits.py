@@ -1,4 +1,4 @@
-"""The named limits of what a scenario may ask for: far above any real fleet."""
+"""Named limits of a scenario, far above any real fleet."""
 
 MOST_SOURCES = 1_000
 MOST_POOLS = 1_000
@@ -24,7 +24,7 @@ HIGHEST_PRICE = 1_000_000
 SLOWEST_RATE = "0.01/d"
 FASTEST_RATE = "1000000/s"
 LONGEST_RUN = "366d"
-LONGEST_TRAFFIC_S = 10 * 366 * 86400.0  # where a count alone ends it
+LONGEST_TRAFFIC_S = 10 * 366 * 86400.0  # if only a count ends it
 LONGEST_TARGET = "24h"
 LONGEST_THINK = "24h"
 FASTEST_REPLAY = 10**6
@@ -34,7 +34,7 @@ MOST_VIRTUAL_NODES = 10_000
 MOST_FAULTS = 1_000
 MOST_ATTEMPTS = 1_000
 LARGEST_WEIGHT = 10**6
-USUAL_RECYCLES = 30  # of a gang, before it is said to be recycled for ever
-MOST_ROUNDS = 10**9  # without progress that a run may be allowed
+USUAL_RECYCLES = 30  # of a gang, before it counts as recycled endlessly
+MOST_ROUNDS = 10**9  # without progress that a run may be configured to allow
 MOST_CHOICES = 64  # values of one setting that a plan may choose from
-LARGEST_STEP_ERROR = 0.9  # steps that take no time at all would let a run go on for ever
+LARGEST_STEP_ERROR = 0.9  # steps of zero length would never advance a run

@@ -1,4 +1,4 @@
-"""Kubernetes manifests: the values that they hold, what every kind has, how a file is read."""
+"""Kubernetes manifests: their values, the fields that all kinds share, and how a file is read."""
 
 import math
 import re
@@ -34,9 +34,9 @@ _UNITS: Final = {
 
 
 def quantity(value: object) -> float:
-    """A quantity as Kubernetes writes it: `500m` is 0.5, `80Mi` is 83886080.
+    """Parses a quantity in Kubernetes notation: `500m` is 0.5, `80Mi` is 83886080.
 
-    One that is larger than a float holds is infinite.
+    A quantity too large for a float is infinite.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         try:
@@ -72,7 +72,7 @@ class Quantity(Leaf):
 
 
 class FreeText(Leaf):
-    """Any text, also none, such as the value of a label or an annotation."""
+    """Any text, including the empty one, such as the value of a label or an annotation."""
 
     allowed = "text"
     schema = {"type": "string", "maxLength": LONGEST_VALUE}  # noqa: RUF012 - a constant
@@ -86,7 +86,7 @@ class FreeText(Leaf):
 
 
 class Pattern(FreeText):
-    """Text of one form."""
+    """Text that must match a pattern."""
 
     def __init__(self, noun: str, pattern: re.Pattern[str], most: int, allowed: str) -> None:
         self.noun, self.pattern, self.most = noun, pattern, most
@@ -111,7 +111,7 @@ DnsName = Annotated[str, Pattern("a DNS name", DNS_NAME, LONGEST_DNS_NAME, _NAME
 
 
 class ManifestMetadata(ApiSection):
-    """Name and namespace. What an API server adds is not used."""
+    """Name and namespace. Fields added by an API server are ignored."""
 
     name: AnyText = Field(description="The name of the object.")
     generate_name: AnyText | None = Field(default=None, description="Not used.")
@@ -128,7 +128,7 @@ class ManifestMetadata(ApiSection):
 
 
 class Manifest(ApiSection):
-    """An object: what every kind has. Each kind adds its spec, and may hold its name to rules."""
+    """An object: the fields that all kinds share. A kind adds its spec, and may restrict names."""
 
     api_version: AnyText = Field(description="Group and version of the kind.")
     kind: AnyText = Field(description="The kind.")
@@ -137,11 +137,11 @@ class Manifest(ApiSection):
 
 
 class StatusPart(Struct, omit_defaults=True, rename="camel"):
-    """A part of a status. What is not known, or has not happened, is left out."""
+    """A part of a status. Fields that are unknown or not applicable are omitted."""
 
 
 class ConditionFields(StatusPart):
-    """One thing that is known of an object."""
+    """A condition of an object."""
 
     type: str
     status: str
@@ -152,16 +152,17 @@ class ConditionFields(StatusPart):
 
 
 class ManifestKind(NamedTuple):
-    """A kind of manifest: the apiVersions that it has, and the form of its objects."""
+    """A kind of manifest: its apiVersions, and the class of its objects."""
 
     versions: tuple[str, ...]
     form: type[Manifest]
 
 
 def is_foreign(document: Document, kinds: Mapping[str, ManifestKind]) -> bool:
-    """Whether an object has a kind and an API group of its own that none of `kinds` belongs to.
+    """Whether an object has a kind and an API group that do not belong to `kinds`.
 
-    A known kind in an unknown group is rather a mistake, and so is an unknown kind in a known one.
+    A known kind in an unknown group is more likely a mistake, and so is an unknown kind in a known
+    group.
     """
     kind, version = document.data.get("kind"), document.data.get("apiVersion")
     if not isinstance(kind, str) or not isinstance(version, str) or kind in kinds:
@@ -171,7 +172,7 @@ def is_foreign(document: Document, kinds: Mapping[str, ManifestKind]) -> bool:
 
 
 def manifest_of(document: Document, kinds: Mapping[str, ManifestKind]) -> Manifest:
-    """An object of one of these kinds, each value of the right form."""
+    """Reads an object of one of these kinds, and validates each value."""
     kind, version = document.data.get("kind"), document.data.get("apiVersion")
     if not isinstance(kind, str) or kind not in kinds:
         hint = nearest(kind, kinds) if isinstance(kind, str) and len(kind) < 100 else None

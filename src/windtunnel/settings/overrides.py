@@ -1,7 +1,7 @@
-"""Applies `--set PATH=VALUE` to a scenario's data before it is checked.
+"""Applies `--set PATH=VALUE` to a scenario's data before validation.
 
-Only the way to the value is checked here. Whether its last key and its value are right is checked
-with the whole scenario, and a fault in it is then reported at the override, not at a line.
+Only the path to the value is checked here. Its last key and its value are checked with the whole
+scenario; a fault is then reported at the override instead of a line.
 """
 
 import re
@@ -18,7 +18,7 @@ _EXAMPLE = "PATH=VALUE, such as serving.pools.0.replicas=8"
 
 
 def apply_override(document: Document, text: str) -> None:
-    """Puts the value into the document's data, and remembers that it comes from `text`."""
+    """Puts the value into the document's data, and records `text` as its origin."""
     place = "--set " + one_line(text, LONGEST_PLACE)
     path, equals, written = text.partition("=")
     if not equals:
@@ -43,7 +43,7 @@ def _no_override(place: str) -> InputError:
 
 
 class _Walk:
-    """From the top of the data to the place of the new value."""
+    """Walks from the top of the data to the place of the new value."""
 
     def __init__(self, document: Document, place: str) -> None:
         self._document = document
@@ -78,14 +78,14 @@ class _Walk:
 
     @staticmethod
     def _take_out(node: dict[str, Plain], key: str) -> None:
-        """Null takes a value out. Of a key that is not there it is checked: it may be a mistake."""
+        """Removes a value set to null. A missing key stays as null, to be checked for typos."""
         if key in node:
             del node[key]
         else:
             node[key] = None
 
     def _step(self, node: Plain, path: KeyPath, key: str) -> str | int:
-        """The key or the index that `key` means inside `node`."""
+        """The key or index that `key` means inside `node`."""
         if isinstance(node, dict):
             return key
         if isinstance(node, list):
@@ -97,7 +97,7 @@ class _Walk:
         raise self._fault(what)
 
     def _check_new(self, node: dict[str, Plain], path: KeyPath, key: str, below: str) -> None:
-        """A section may be new; a list cannot be begun by naming one of its items."""
+        """Allows a new section, but not a list created by setting one of its items."""
         if below.isdecimal():
             hint = nearest(key, node)
             raise self._fault(f"there is no list {dotted(path)} to set an item of", hint=hint)

@@ -1,4 +1,4 @@
-"""A section of a file: one class declares its keys, and is what the code runs on."""
+"""A section of a file: one class declares its keys, and the program runs on its instances."""
 
 import types
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ Anything = TypeVar("Anything")
 
 
 def unit_of(annotation: object) -> str:
-    """The suffix that names the unit of a value; empty for a value without one."""
+    """The suffix for the unit of a value; empty for a value without a unit."""
     if get_origin(annotation) is Annotated:
         inner, *marks = get_args(annotation)
         return next((mark.suffix for mark in marks if isinstance(mark, Leaf)), unit_of(inner))
@@ -34,7 +34,7 @@ def unit_of(annotation: object) -> str:
 
 
 class _UnitsLast(ModelMetaclass):
-    """Code reads `interval_s`, a file says `interval`: the unit belongs to the value there."""
+    """Drops the unit from keys: code reads `interval_s`, but a file says `interval`."""
 
     def __new__(
         cls, name: str, bases: tuple[type[Any], ...], namespace: dict[str, Any], **options: Any
@@ -49,7 +49,7 @@ class _UnitsLast(ModelMetaclass):
 
 
 class Context:
-    """Where a section is in its file, and what is around it."""
+    """The position of a section in its file, and the sections around it."""
 
     __slots__ = ("around", "folder", "path", "root")
 
@@ -57,16 +57,16 @@ class Context:
         self, root: Any, folder: Path, path: KeyPath = (), around: tuple[Any, ...] = ()
     ) -> None:
         self.root = root
-        """The section that is the whole file."""
+        """The section that represents the whole file."""
         self.folder = folder
-        """Where the file is."""
+        """The folder of the file."""
         self.path = path
         """The keys from the top of the file to this section."""
         self.around = around
-        """The sections that hold this one, the nearest last."""
+        """The sections that contain this one, the nearest last."""
 
     def inside(self, *keys: str | int, of: object = None) -> "Context":
-        """The same for what is below; `of` is the section that holds it."""
+        """The context of a key below this section; `of` is the section that contains it."""
         around = self.around if of is None else (*self.around, of)
         return Context(self.root, self.folder, (*self.path, *keys), around)
 
@@ -80,25 +80,25 @@ class Context:
         beside: tuple[str, ...] = (),
         because_of: tuple[KeyPath, ...] = (),
     ) -> Fault:
-        """A fault at a key of this section; `beside` are other keys of it that are part of it."""
+        """A fault at a key of this section; `beside` are other keys of it that are involved."""
         keys = (key,) if isinstance(key, str) else key
         others = (*((*self.path, name) for name in beside), *because_of)
         return Fault((*self.path, *keys), what, allowed, hint, others)
 
     def note(self, key: str | KeyPath, what: str, hint: str | None = None) -> Fault:
-        """A setting that changes nothing: said, and not refused."""
+        """A note about a setting without effect: reported, but not an error."""
         return self.fault(key, what, hint=hint)._replace(is_note=True)
 
 
 _from_file: ContextVar[bool] = ContextVar("_from_file", default=False)
-"""Whether the sections that are being validated have the keys of files, and no others."""
+"""Whether sections are being validated by the keys of files only."""
 
 
 _SECTION = "section"
 
 
 def _on_demand(kind: "type[Section]") -> CoreSchema:
-    """Validates and writes a section with what it has made for itself by then."""
+    """Validates and serializes a section with its own schema, built when it is first needed."""
 
     def validate(value: object) -> object:
         if _from_file.get():
@@ -111,7 +111,7 @@ def _on_demand(kind: "type[Section]") -> CoreSchema:
 
 
 class Section(BaseModel, metaclass=_UnitsLast):
-    """A mapping with known keys: an unknown key is a fault, and nothing is converted silently.
+    """A mapping with known keys: an unknown key is a fault, and values are never coerced silently.
 
     A field that holds a duration, a rate, a size or a bandwidth may be named with its unit
     (`interval_s`, `rate_per_s`, `size_bytes`, `link_bytes_per_s`); files leave the unit out.
@@ -133,9 +133,9 @@ class Section(BaseModel, metaclass=_UnitsLast):
     def __get_pydantic_core_schema__(
         cls, source: type[BaseModel], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """The validator of a section leaves those inside it to validators of their own.
+        """Leaves nested sections to validators of their own.
 
-        Those are made when a file has such a section: of two hundred, most files have twenty.
+        Those are built when a file first has such a section: most files use twenty of two hundred.
         """
         if NESTED.get():
             return _on_demand(cls)
@@ -147,7 +147,7 @@ class Section(BaseModel, metaclass=_UnitsLast):
 
     @classmethod
     def schema_of_files(cls) -> dict[str, Any]:
-        """The JSON Schema of the section and of those inside it, by the keys of files."""
+        """The JSON Schema of the section and its nested sections, by the keys of files."""
         from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
         class Whole(GenerateJsonSchema):
@@ -166,7 +166,7 @@ class Section(BaseModel, metaclass=_UnitsLast):
 
     @classmethod
     def read(cls, data: Mapping[str, object]) -> Self:
-        """The section that a file holds: keys as they are written there, and no others."""
+        """Reads a section of a file, by the keys of files only."""
         before = _from_file.set(True)
         try:
             return cls.model_validate(data, by_alias=True, by_name=False)
@@ -174,23 +174,23 @@ class Section(BaseModel, metaclass=_UnitsLast):
             _from_file.reset(before)
 
     def written(self, name: str) -> bool:
-        """Whether a field was given a value, rather than left to its default."""
+        """Whether a field was given a value rather than left at its default."""
         return name in self.model_fields_set
 
     def with_defaults(self, values: dict[str, Any]) -> Self:
-        """With these values for fields that were not written, which stay so."""
+        """A copy with these values for unwritten fields, which still count as unwritten."""
         left_out = {name: value for name, value in values.items() if not self.written(name)}
         filled = self.model_copy(update=left_out)
         filled.model_fields_set.difference_update(left_out)
         return filled
 
     def check(self, where: Context) -> Iterator[Fault]:  # noqa: ARG002 - used where it is overridden
-        """Faults of values that are each valid on their own, with defaults filled in."""
+        """Yields faults of values that are each valid on their own, with defaults filled in."""
         return iter(())
 
 
 def faults_of(section: Section, where: Context) -> Iterator[Fault]:
-    """The faults of a section and of every section in it."""
+    """The faults of a section and of all sections in it."""
     yield from section.check(where)
     for name, field in type(section).model_fields.items():
         below = where.inside(field.alias or name, of=section)
@@ -209,7 +209,7 @@ def _faults_inside(value: object, where: Context) -> Iterator[Fault]:
 
 
 def located(value: Anything, folder: Path) -> Anything:
-    """A section, or what is in one, with every path counted from `folder`."""
+    """A section or a value in one, with all paths resolved against `folder`."""
     found: Any = value
     if isinstance(value, RelativePath):
         found = value.located(folder)
@@ -237,7 +237,7 @@ class Added:
 
 
 def digest_data(section: Section) -> dict[str, Any]:
-    """A section by the keys of files, as JSON-like data that a digest is made of."""
+    """A section by the keys of files, as JSON-like data for a digest."""
     data = section.model_dump(mode="json", by_alias=True)
     _drop_added(section, data)
     return data
@@ -262,7 +262,7 @@ def _drop_added(value: object, data: Any) -> None:
 
 
 def plain_data(value: object) -> Any:
-    """A section as JSON-like data with units in its keys; text for anything else.
+    """A section as JSON-like data with units in its keys; anything else as text.
 
     For `msgspec.to_builtins(..., enc_hook=plain_data)`.
     """
