@@ -186,7 +186,7 @@ def _replay_run(
     scheduling: str | None,
     accelerator: str | None,
 ) -> dict[str, Any]:
-    """Fits the time per step and compares; what is given overrides what was recorded."""
+    """Fits the time per step and compares latencies; options override what was recorded."""
     if replay is None:
         what = "--tables, --model, --kv-blocks and --scheduling describe a recorded run"
         raise InputError(what, hint="add --replay DIR")
@@ -205,7 +205,7 @@ def _replay_run(
 def _step_times(
     run: RecordedRun, name: str, tables: Path, accelerator: str | None
 ) -> Callable[[float], StepTimeModel]:
-    """Makes step times with a time added to every step: of tables, or of an accelerator."""
+    """A function from an added time per step to step times, of tables or of an accelerator."""
     shape = resolve_model(name)
     if accelerator is None:
         if run.gpus > 1:
@@ -237,7 +237,7 @@ def _recorded(run: RecordedRun, kv_blocks: int | None, scheduling: str | None) -
 
 
 def _show_replay(outcome: dict[str, Any], tables: Path, accelerator: str | None) -> None:
-    """Prints how a replay came out, and how a scenario uses what was fitted."""
+    """Prints the result of a replay, and how a scenario uses the fitted time."""
     console = screen()
     settings = outcome["settings"]
     mode = "asynchronous" if settings["async_scheduling"] else "synchronous"
@@ -263,7 +263,7 @@ def _show_replay(outcome: dict[str, Any], tables: Path, accelerator: str | None)
 
 
 def _gpus(settings: dict[str, Any], accelerator: str) -> str:
-    """The accelerators of a recorded server, by the degrees that they were divided by."""
+    """The accelerator of a recorded server, with its degrees of parallelism."""
     degrees = ("tensor_parallel", "data_parallel", "pipeline_parallel")
     given = [f"{name} {settings[name]}" for name in degrees if settings[name] > 1]
     return ", ".join([accelerator, *given])

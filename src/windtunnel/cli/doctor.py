@@ -1,4 +1,4 @@
-"""`windtunnel doctor`: what is installed here, and in which form it really runs."""
+"""`windtunnel doctor`: what is installed, and which modules run compiled."""
 
 import importlib
 import platform
@@ -21,7 +21,7 @@ TOOLS = ("dev", "docs")
 """Extras for developing windtunnel, not for using it."""
 WIDEST = 1_000
 NAME = re.compile(r"[ <>=!~\[(]")
-"""What ends the name of a package in a requirement."""
+"""The characters that end a package name in a requirement."""
 
 
 @click.command(short_help="Show which packages are installed, and which modules run compiled.")
@@ -39,7 +39,7 @@ def doctor(json_to: str | None) -> None:
 
 
 def examine() -> dict[str, Any]:
-    """The findings, as plain data."""
+    """Collects the findings, as plain data."""
     needed, optional = _requirements()
     return {
         "windtunnel": windtunnel.__version__,
@@ -61,7 +61,7 @@ def examine() -> dict[str, Any]:
 
 
 def hot_modules() -> list[str]:
-    """What this build compiled; in a source tree that was not compiled, what it would compile."""
+    """The compiled modules of this build; in an uncompiled clone, those it would compile."""
     manifest = read_manifest()
     if manifest is not None:
         return sorted(manifest.modules)
@@ -70,14 +70,14 @@ def hot_modules() -> list[str]:
 
 
 def loaded_form(name: str) -> str:
-    """Imports a module and looks at what loaded it."""
+    """Imports a module and returns the form that was loaded."""
     spec = importlib.import_module(name).__spec__
     assert spec is not None
     return "interpreted" if isinstance(spec.loader, SourceFileLoader) else "compiled"
 
 
 def installed_version(name: str) -> str | None:
-    """The version of an installed package; None when it is absent."""
+    """The version of an installed package; None if it is absent."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -87,7 +87,7 @@ def installed_version(name: str) -> str | None:
 def _requirements() -> tuple[list[str], dict[str, list[str]]]:
     """Names of required packages, and of optional ones by extra.
 
-    In a clone pyproject.toml says which: what was installed may be from before an extra was added.
+    In a clone, pyproject.toml is read: the installed metadata may predate an extra.
     """
     declared: list[tuple[str, str | None]] = []
     table = project_table()
@@ -117,7 +117,7 @@ def _split(line: str) -> tuple[str, str | None]:
 
 
 def describe(findings: dict[str, Any], width: int = WIDEST) -> str:
-    """The findings for a person, in lines that are no wider than the screen."""
+    """The findings as text, in lines no wider than the screen."""
     lines = [
         f"windtunnel {findings['windtunnel']}, {findings['form']}, in {findings['installed_in']}",
         f"{findings['implementation']} {findings['python']} on {findings['platform']}",

@@ -1,6 +1,6 @@
-"""The `windtunnel` command: finds what a person named, and turns failures into sentences.
+"""The `windtunnel` command: finds the named command, and turns errors into sentences.
 
-Commands are imported when they run. Their names and one-line helps stand in the table below, so
+Commands are imported when they run. Their names and one-line help texts are in the table below, so
 that `windtunnel --help` imports none of them.
 """
 
@@ -30,10 +30,10 @@ NO_MEMORY = (
     "can't start new thread",
     "failed to launch worker thread",
 )
-"""What the system and libraries say when memory is short, in exceptions of many kinds."""
+"""Messages of the system and of libraries when memory is short, in exceptions of many types."""
 
 NOT_A_NUMBER = re.compile(r"is not a valid (integer|float)(?: range)?\b")
-"""What click says of a word that is not a number."""
+"""Click's message about a value that is not a number."""
 
 EXIT_USAGE = 2
 EXIT_EARLY = 3
@@ -77,7 +77,7 @@ SECTIONS = {
         "doctor": "Show which packages are installed, and which modules run compiled.",
     },
 }
-"""What each command does, in one line; it is the function of its name in the module of its name."""
+"""One-line help by command; a command is the function of its name in the module of its name."""
 COMMANDS = {name: says for section in SECTIONS.values() for name, says in section.items()}
 PACKAGES = {"Simulation": "simulation.", "Live": "live.", "Controllers": "controllers."}
 MODULES = {
@@ -88,7 +88,7 @@ MODULES = {
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name, and imports one when it is asked for."""
+    """A group that lists its commands by name, and imports one only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -125,9 +125,9 @@ def cli() -> None:
 
 
 def program() -> NoReturn:
-    """The `windtunnel` program: as `main`, but it ends at once, whatever is in memory.
+    """The `windtunnel` program: like `main`, but it exits without freeing memory.
 
-    The interpreter would take millions of objects apart one by one first.
+    Otherwise the interpreter would first destroy millions of objects one by one.
     """
     try:
         main()
@@ -144,7 +144,7 @@ def program() -> NoReturn:
 def main(args: Sequence[str] | None = None) -> None:
     """Runs a command line and exits: 0 done, 2 bad input, 130 interrupted, 143 terminated.
 
-    3 is for an invariant that broke, and for a run that ended before its time.
+    Exit status 3 means that an invariant broke, or that a run ended early.
     """
     try:
         from windtunnel.core.errors import WindtunnelError
@@ -193,13 +193,16 @@ def _plain_number(found: re.Match[str]) -> str:
 
 
 def _is_short_of_memory(error: Exception) -> bool:
-    """Whether memory or address space was short, whatever a library makes of that."""
+    """Whether memory or address space ran out, whatever the exception's type."""
     said = str(error).lower()
     return isinstance(error, MemoryError) or any(sign in said for sign in NO_MEMORY)
 
 
 def _spare_address_space() -> None:
-    """Where `ulimit -v` bounds it, libraries shall not reserve hundreds of megabytes or end us."""
+    """Stops libraries from reserving hundreds of megabytes if `ulimit -v` is set.
+
+    Otherwise they would fail or end the process.
+    """
     try:
         import resource
     except ImportError:
@@ -211,9 +214,9 @@ def _spare_address_space() -> None:
 
 
 class _PatientFile(io.FileIO):
-    """Discards what is written once its reader has left, as `head` does.
+    """Discards output once its reader has gone, as with `head`.
 
-    A command then goes on to its end, and exits with the status that it has without a pipe.
+    The command then runs to its end, with the same exit status as without a pipe.
     """
 
     def write(self, data: Any, /) -> int:
@@ -227,7 +230,7 @@ class _PatientFile(io.FileIO):
 
 
 def _tolerate_streams() -> None:
-    """No command fails over a letter that a terminal lacks, or over a reader that has left."""
+    """Tolerates characters that a terminal cannot show, and readers that have gone."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper):
@@ -249,9 +252,9 @@ def _tolerate_streams() -> None:
 
 @contextmanager
 def _orderly_termination() -> Iterator[None]:
-    """Lets SIGTERM and SIGHUP unwind as Ctrl-C does, so that no half-written file stays behind.
+    """Lets SIGTERM and SIGHUP unwind like Ctrl-C, so that no half-written file is left behind.
 
-    A request to ignore a closed terminal, as by `nohup`, is obeyed.
+    SIGHUP stays ignored if it was, as under `nohup`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Options that several commands share, declared once, and what they do with them."""
+"""Options that several commands share, declared once, and the code that handles them."""
 
 import math
 import sys
@@ -35,7 +35,7 @@ Option = Callable[[Command], Command]
 
 
 class QuantityOption(click.ParamType):  # type: ignore[type-arg]  # generic since 8.5
-    """A quantity with its unit, such as 250ms, within bounds; `says` is said of one that is not."""
+    """A quantity with a unit, such as 250ms; `says` is the error for one out of bounds."""
 
     name = "quantity"
 
@@ -75,7 +75,7 @@ MEMORY = QuantityOption(
 
 
 class NamedPlace(click.ParamType):  # type: ignore[type-arg]
-    """The path of a file or a folder to write, as text; `-` may be standard output."""
+    """The path of a file or folder to write, as text; `-` may be standard output."""
 
     name = "place"
 
@@ -92,7 +92,7 @@ FILE = click.Path(path_type=Path)
 
 
 def together(*options: Option) -> Option:
-    """Several options as one decorator, in their order."""
+    """Combines several options into one decorator, in their order."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):
@@ -111,14 +111,14 @@ SHARE = QuantityOption(
 
 
 def option(name: str, kind: Any, says: str, default: Any = None, **more: Any) -> Option:
-    """An option, by one or more names, with its help text; a default is shown, unless empty."""
+    """An option with one or more names and a help text; a default is shown unless it is empty."""
     if default is not None:
         more |= {"default": default, "show_default": default != ""}
     return click.option(*name.split(), type=kind, help=says, **more)
 
 
 class Seed(click.types.IntParamType):
-    """A seed; what a scenario refuses is refused in the same words."""
+    """A seed; out of range, it is refused with the same message as in a scenario."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         seed: int = super().convert(value, param, ctx)
@@ -130,7 +130,7 @@ class Seed(click.types.IntParamType):
 
 
 class FiniteRange(click.FloatRange):
-    """A number in a range; `nan` is in none, and `inf` in none either."""
+    """A number in a range; `nan` and `inf` are refused."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -166,7 +166,7 @@ def seeds_option(fewest: int, default: int | None, says: str) -> Option:
 def jobs_option(
     says: str = "Number of processes. [default: by load and cores]", most: int = MOST_JOBS
 ) -> Option:
-    """`--workers` is a second name of it in every command."""
+    """The option `--jobs`, with `--workers` as a second name in every command."""
     return option("--jobs --workers", click.IntRange(1, most), says)
 
 
@@ -205,11 +205,11 @@ run_options = together(
     ),
     memory_option(),
 )
-"""Of every command that runs many points."""
+"""Options of every command that runs many points."""
 
 
 def point_options(seeds: int, output: str, values: str) -> Option:
-    """Of commands that run a scenario at many settings, each with the same seeds."""
+    """Options of commands that run a scenario at many settings, each with the same seeds."""
     return together(
         option("--vary varied", None, values, multiple=True, metavar="PATH=VALUES"),
         seeds_option(1, seeds, "Number of seeds per point, the same for all."),
@@ -222,7 +222,7 @@ def point_options(seeds: int, output: str, values: str) -> Option:
 
 
 def cache_of(asked: Mapping[str, Any], folder: Path | None) -> "Cache | None":
-    """Where finished runs are kept: where `--cache` says, or else in the folder of results."""
+    """The cache of finished runs: in the folder of `--cache`, or else in the results folder."""
     from windtunnel.search.execution.cache import Cache
     from windtunnel.search.sweep.folder import POINTS
 
@@ -232,20 +232,20 @@ def cache_of(asked: Mapping[str, Any], folder: Path | None) -> "Cache | None":
 
 
 def workers_of(asked: Mapping[str, Any], cache: "Cache | None") -> "Workers":
-    """Those that `--on`, `--jobs` and `--memory` ask for."""
+    """The workers that `--on`, `--jobs` and `--memory` describe."""
     from windtunnel.search.execution.workers import Workers
 
     return Workers(on=asked["on"], jobs=asked["jobs"], cache=cache, memory_bytes=asked["memory"])
 
 
 def say_kept(cache: "Cache | None", what: str) -> None:
-    """Says how an interrupted search goes on."""
+    """Tells how to continue an interrupted search."""
     if cache is not None:
         note(f"{what} kept in {cache.folder}; the same command continues")
 
 
 class PointsCommand:
-    """A command that runs a scenario at many points: where it writes, and how it continues."""
+    """A command that runs a scenario at many points: its output, and how it continues."""
 
     def __init__(self, kind: str, scenario: Path, sweep: "Sweep", asked: Mapping[str, Any]) -> None:
         from windtunnel.search.sweep.folder import FILES
@@ -264,9 +264,9 @@ class PointsCommand:
         found_in: "Callable[[list[Outcome]], dict[str, Any]]",
         page: Callable[[dict[str, Any]], str],
     ) -> dict[str, Any] | None:
-        """Runs all points and writes what was found; None if it was printed as JSON.
+        """Runs all points and writes the results; returns None if they were printed as JSON.
 
-        `identity` is what must be the same for an interrupted command to go on.
+        `identity` must be unchanged for an interrupted command to continue.
         """
         from windtunnel.search.sweep.folder import PAGE, RESULTS
         from windtunnel.search.sweep.sweep import table_of

@@ -1,4 +1,4 @@
-"""Where commands write: apart from what they read, whole or not at all, tried before the work."""
+"""Output of commands: never over an input, complete or not at all, checked before the work."""
 
 import hashlib
 import os
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = "-"
 LONGEST_OVERRIDES = 60
-"""Of a folder's name: the part that says what was set."""
+"""Maximum length of the overrides in a folder's name."""
 
 Place = str | Path | None
 
 
 class Output(ExitStack):
-    """What a command writes; `--json -` is then `alone` on standard output, without a folder."""
+    """The output of a command; with `--json -` it is JSON `alone`, without a folder."""
 
     def __init__(self, json_to: str | None = None) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Output(ExitStack):
         return super().__exit__(kind, error, trace)
 
     def file(self, option: str, place: Place) -> "WholeFile | None":
-        """A file that `option` asks for, if it does."""
+        """The file that `option` asks for; None if it was not given."""
         from windtunnel.report.files.folder import WholeFile
 
         return None if place is None else self.enter_context(WholeFile(Path(place), option))
@@ -57,7 +57,7 @@ class Output(ExitStack):
         return None if place is None else self.enter_context(WholeFolder(Path(place)))
 
     def json(self, value: Any) -> None:
-        """Writes or prints what `--json` asks for, if it was given."""
+        """Writes or prints the JSON, if `--json` was given."""
         from windtunnel.report.files.folder import result_bytes
 
         self.put_json(result_bytes(value))
@@ -70,14 +70,14 @@ class Output(ExitStack):
 
 
 def note(sentence: str) -> None:
-    """Says something beside the results, on standard error."""
+    """Prints a sentence beside the results, on standard error."""
     click.echo(f"windtunnel: {printable(sentence)}", err=True)
 
 
 def note_estimate(plans: "Sequence[ScenarioPlan]", runs: int | None = None, says: str = "") -> None:
-    """Says before long or large runs what they will take, on standard error.
+    """Prints an estimate of time and memory before long or large runs, on standard error.
 
-    There are as many runs as plans, or so many.
+    The number of runs is that of the plans, unless `runs` gives it.
     """
     from windtunnel.twin.estimate import mean_estimate
 
@@ -89,7 +89,7 @@ def note_estimate(plans: "Sequence[ScenarioPlan]", runs: int | None = None, says
 
 
 def write_file(option: str, place: Place, text: str) -> None:
-    """Writes a file that an option asks for, if it does."""
+    """Writes the file that an option asks for, if it was given."""
     with Output() as out:
         file = out.file(option, place)
         if file is not None:
@@ -97,9 +97,9 @@ def write_file(option: str, place: Place, text: str) -> None:
 
 
 def folder_of(asked: str | None, json_to: str | None, name: str, earlier: str = "") -> str | None:
-    """The folder that was asked for, or else `runs/NAME`; none where JSON is printed alone.
+    """The requested folder, or else `runs/NAME`; None if only JSON is printed.
 
-    `earlier` says what becomes of results that `runs/NAME` has already.
+    `earlier` says what happens to results that are already in `runs/NAME`.
     """
     if asked is not None or json_to == STANDARD_OUTPUT:
         return asked
@@ -110,9 +110,9 @@ def folder_of(asked: str | None, json_to: str | None, name: str, earlier: str = 
 
 
 def run_name(plan: "ScenarioPlan") -> str:
-    """What the folder of a run is called: one with other settings does not take its place.
+    """The folder name of a run, which depends on its settings, so that others are not replaced.
 
-    Overrides that are long, or have characters that folders should not, end in their digest.
+    Overrides that are long, or have characters unsuitable for a folder, end in their digest.
     """
     given = [one for one in plan.overrides if one.partition("=")[0] not in ("name", "seed")]
     name = f"{plan.name}-{plan.seed}"
@@ -126,10 +126,10 @@ def run_name(plan: "ScenarioPlan") -> str:
 
 
 def keep_apart(read: Mapping[str, Place], written: Mapping[str, Place]) -> None:
-    """Refuses a file to write that is one of those that are read, or written twice.
+    """Refuses to write a file that is also read, or that is written twice.
 
-    Both are named as a person would: `the scenario`, `--json`, `result.json of -o`; the last word
-    of what is written is the option that says where. None and `-` are not files.
+    Files are keyed by a description: `the scenario`, `--json`, `result.json of -o`; for written
+    ones, its last word is the option that sets the path. None and `-` are not files.
     """
     taken: dict[str, str] = {}
     for whose, place in read.items():
@@ -149,7 +149,7 @@ def keep_apart(read: Mapping[str, Place], written: Mapping[str, Place]) -> None:
 
 
 def in_folder(folder: Place, names: tuple[str, ...], option: str = "-o") -> dict[str, Place]:
-    """The files of a folder that a command writes, for `keep_apart`."""
+    """The files that a command writes to a folder, for `keep_apart`."""
     if folder is None:
         return {}
     return {f"{name} of {option}": Path(folder) / name for name in names}
@@ -164,5 +164,8 @@ def traces_of(plan: "ScenarioPlan") -> dict[str, Place]:
 
 
 def _is_no_file(path: Path) -> bool:
-    """Devices and pipes may have several writers; a folder in place of a file is refused later."""
+    """Whether a path is a device, a pipe or a folder.
+
+    Devices and pipes may have several writers; a folder in place of a file is refused later.
+    """
     return path.exists() and not path.is_file()

@@ -33,7 +33,7 @@ def profile(shapes: str, output: Path, limit_minutes: float | None) -> None:
 
 
 def decoder_shape(name: str) -> DecoderShape:
-    """The catalog's shape as the measuring program needs it; only dense models can be measured."""
+    """A catalog model in the form that the measurement needs; only dense models can be measured."""
     shape = resolve_model(name)
     if shape.is_mixture or shape.is_latent or shape.window_layers:
         what = f"{name} has experts, latent attention or windows, which are not measured"

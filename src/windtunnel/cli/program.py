@@ -1,4 +1,4 @@
-"""The `windtunnel` program, from its first line on."""
+"""The entry point of the `windtunnel` program."""
 
 import gc
 import os
@@ -6,11 +6,11 @@ import os
 from windtunnel import _start
 
 COLLECT_AFTER = 500_000
-"""New objects between two looks for garbage: an import makes many, and little garbage."""
+"""New objects between garbage collections: imports create many objects and little garbage."""
 
 
 def program() -> None:
-    """Runs the command line; Ctrl-C is silent until its command is imported."""
+    """Runs the command line; Ctrl-C exits silently until the command is imported."""
     _start.leave_silently()
     gc.set_threshold(COLLECT_AFTER)
     # To look for plugins of pydantic, which nothing here uses, it reads every installed package.

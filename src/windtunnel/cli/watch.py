@@ -1,4 +1,4 @@
-"""Watches a run from outside: its progress, its memory, and Ctrl-C."""
+"""Monitors a run: its progress, its memory, and Ctrl-C."""
 
 import gc
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from windtunnel.twin.simulation import Simulation
 
 BY_INTERRUPT = "interrupt"
 MOST_FINISHED = 20_000
-"""Requests, or servers, whose rows are written in a moment when a run is interrupted."""
+"""Most requests or servers whose rows are still written when a run is interrupted."""
 
 Look = Callable[[Simulation], None]
 
 
 class RunWatch:
-    """Ends a run early that uses too much memory, or is interrupted."""
+    """Ends a run early if it uses too much memory or is interrupted."""
 
     def __init__(self, memory_bytes: int | None) -> None:
         self._ceiling = MemoryCeiling.of(memory_bytes)
@@ -44,7 +44,7 @@ class RunWatch:
             self._say_what_was_lost(*self._reached)
 
     def looking(self, shown: Look | None) -> Look:
-        """What a run calls now and then; it calls `shown`, too."""
+        """The callback that a run calls at intervals; it also calls `shown`."""
 
         def look(simulation: Simulation) -> None:
             self._reached = simulation.recorder.ended, simulation.now_s
@@ -65,7 +65,7 @@ class RunWatch:
         return look
 
     def _say_what_was_lost(self, ended: int, now_s: float) -> None:
-        """The same run ends where this one was given up, with all results, if it is asked to."""
+        """Reports what was lost, and how to run the scenario to the same point with all results."""
         note(
             f"{ended:,} requests had ended, at {format_duration(now_s)} of simulated time; nothing "
             f"is written, for that would take a while (--set duration={now_s:.6g}s runs this far)"

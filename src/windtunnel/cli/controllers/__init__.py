@@ -1,1 +1,1 @@
-"""Commands of single layers: gangs, the fleet, and fuzzing of the whole."""
+"""Commands for single controllers (gangs, the fleet) and for fuzzing all of them."""

@@ -1,4 +1,4 @@
-"""`windtunnel fleet`: the cost of its decision cycle."""
+"""`windtunnel fleet`: measures the decision cycle of the fleet controller."""
 
 import sys
 from typing import Any
@@ -12,7 +12,7 @@ MOST = 5_000_000
 MOST_SHARDS = 100
 MOST_MINUTES = 30 * 24 * 60
 EXIT_FAILED = 1
-"""A soak ended, and did not keep to its limits."""
+"""A soak exceeded a limit."""
 
 
 figures_options = together(

@@ -1,4 +1,4 @@
-"""Runs the benchmark of the fleet, alone and beside the work that a busy process has."""
+"""Runs the benchmark of the fleet, alone and beside the other work of a busy process."""
 
 import gc
 import threading
@@ -22,7 +22,7 @@ URGENT_NEEDS = (100, 500)
 
 
 def measure(machines: int, needs: int, *, cap: int, seed: int, contention: bool) -> dict[str, Any]:
-    """All figures of one fleet, as plain data."""
+    """Measures all figures of one fleet, as plain data."""
     bench = Bench(_world(machines, needs, seed), cpu_s, actions_per_cycle=cap)
     figures: dict[str, Any] = {
         "machines": machines,
@@ -86,7 +86,7 @@ def _step(bench: Bench) -> dict[str, float]:
 
 
 def _unmerged(machines: int, needs: int, cap: int, seed: int) -> dict[str, float]:
-    """The same step where no two needs are alike."""
+    """The same step with all needs distinct, so that none are merged."""
     bench = Bench(_world(machines, needs, seed, merging=False), cpu_s, actions_per_cycle=cap)
     bench.load_ms()
     bench.rollup_ms()
@@ -95,7 +95,7 @@ def _unmerged(machines: int, needs: int, cap: int, seed: int) -> dict[str, float
 
 
 def _on_the_clock(machines: int, needs: int, seed: int) -> dict[str, float]:
-    """The same cycles in time that passes, which neighbours stretch."""
+    """The same cycles in wall time, which competing threads stretch."""
     bench = Bench(_world(machines, needs, seed), monotonic_s, instruments=Instruments(lap_s))
     bench.load_ms()
     bench.rollup_ms()
@@ -107,7 +107,7 @@ def _on_the_clock(machines: int, needs: int, seed: int) -> dict[str, float]:
 
 @contextmanager
 def _neighbours(seed: int) -> Iterator[None]:
-    """Threads that do what else a shard does, for as long as the measurement takes."""
+    """Runs threads with the other work of a shard for the duration of the measurement."""
     over = threading.Event()
     work = (_fold_events, _call_providers, _scrape)
     threads = [threading.Thread(target=_again, args=(one(seed), over)) for one in work]
@@ -136,7 +136,7 @@ def _neighbour(seed: int, *, cap: int, told: Instruments | None = None) -> Bench
 
 
 def _fold_events(seed: int) -> Callable[[], object]:
-    """Completions of a storm, one after the other, on another shard."""
+    """Processes the completions of a storm on another shard, one by one."""
 
     def storm() -> None:
         _neighbour(seed, cap=NO_LIMIT).converge()
@@ -145,7 +145,7 @@ def _fold_events(seed: int) -> Callable[[], object]:
 
 
 def _call_providers(seed: int) -> Callable[[], object]:
-    """Orders written as JSON, and answers read."""
+    """Writes orders as JSON and reads them back."""
     orders = _neighbour(seed, cap=NO_LIMIT).orders
 
     def calls() -> None:
@@ -156,14 +156,14 @@ def _call_providers(seed: int) -> Callable[[], object]:
 
 
 def _scrape(seed: int) -> Callable[[], object]:
-    """Metrics, as they are read by Prometheus, over and over."""
+    """Exports metrics as for a Prometheus scrape, over and over."""
     told = Instruments(lap_s)
     _neighbour(seed, cap=1000, told=told)
     return told.prometheus
 
 
 def table(figures: dict[str, Any]) -> str:
-    """The figures for a person."""
+    """The figures as text."""
     lines = [
         f"{figures['machines']:,} machines, "
         f"{figures['needs']:,} needs in {figures['rows']:,} rows, {figures['form']}",
@@ -218,7 +218,7 @@ def _urgent(took: dict[str, float]) -> str:
 
 
 def reasons_in_words(reasons: dict[str, int]) -> str:
-    """What actions waited for, with how many did."""
+    """Why actions were deferred, with the number of times."""
     return ", ".join(f"{name} {times:,}" for name, times in sorted(reasons.items())) or "nothing"
 
 

@@ -1,4 +1,4 @@
-"""Runs a soak of a fleet, and says its verdict as a table or as plain data."""
+"""Runs a soak of a fleet, and presents its verdict as a table or as plain data."""
 
 import math
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def soak_fleet(
     urgent: float,
     progress: Callable[[float], None],
 ) -> dict[str, Any]:
-    """All figures of one soak with its verdict, as plain data."""
+    """Runs one soak; all its figures and its verdict, as plain data."""
     envelope = SoakLimits(whole_s_p99=cycle_limit_s).check()  # before the work, not after it
     if process_losses_per_hour is None:
         process_losses_per_hour = PROCESS_LOSSES_PER_HOUR if shards > 1 else 0.0
@@ -71,7 +71,7 @@ def soak_fleet(
 
 
 def _plain(one: SoakCheck) -> dict[str, Any]:
-    """A check without what JSON has no word for."""
+    """A check as JSON-compatible data: null instead of NaN."""
     found: dict[str, Any] = msgspec.to_builtins(one)
     if math.isnan(one.value):
         found["value"] = None
@@ -79,7 +79,7 @@ def _plain(one: SoakCheck) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The verdict for a person."""
+    """The verdict as text."""
     seen = msgspec.convert(result["figures"], SoakFigures)
     lines = [
         f"{seen.machines:,} machines, {seen.needs:,} needs in {seen.rows:,} rows, "
@@ -142,7 +142,7 @@ def _gap(one: CostGap) -> str:
 
 
 def _verdicts(checks: list[dict[str, Any]]) -> list[str]:
-    """A line for each check, in columns that are as wide as what is in them."""
+    """A line for each check, in aligned columns."""
     rows = []
     for one in checks:
         value = "nothing seen" if one["value"] is None else f"{one['value']:.4g}"

@@ -1,4 +1,4 @@
-"""`windtunnel fuzz`: scenarios drawn from seeds, run with every invariant; failures made small."""
+"""`windtunnel fuzz`: runs random scenarios with every invariant checked; failures are shrunk."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""`windtunnel gangs`: checks Grove's manifests, and shows what they become on a cluster."""
+"""`windtunnel gangs`: checks Grove manifests, and shows the objects they create on a cluster."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _live_status(
 
 
 def _cluster(path: Path | None, machines: dict[str, int | None]) -> SimClusterSettings:
-    """The cluster of a file, or the plain one that the options describe."""
+    """The cluster of a file, or the uniform one that the options describe."""
     from windtunnel.twin.kubernetes.settings import load_cluster, plain_cluster
 
     if path is None:
@@ -213,7 +213,7 @@ def _cluster(path: Path | None, machines: dict[str, int | None]) -> SimClusterSe
 
 
 def _tell_skipped(found: Manifests) -> None:
-    """On the error stream, so that what is printed stays what was asked for."""
+    """Reports skipped objects on standard error, so that standard output stays as requested."""
     if found.foreign:
         click.echo(f"note: not gangs, and skipped: {', '.join(found.foreign)}", err=True)
 

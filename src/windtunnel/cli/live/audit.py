@@ -1,4 +1,4 @@
-"""`windtunnel audit`: replay the log of a live program, and hold its decisions to it."""
+"""`windtunnel audit`: replays the log of a live program, and checks its decisions."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`windtunnel batch`: works through a file of prompts on OpenAI-compatible servers."""
+"""`windtunnel batch`: sends a file of prompts to OpenAI-compatible servers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ options = together(
                  help="Serve Prometheus metrics while it runs; 0 takes a free port."),
     json_option("the summary as JSON"),
 )  # fmt: skip
-"""In the order in which they are explained."""
+"""In the order of the help text."""
 
 
 @click.command(short_help="Send a file of prompts to OpenAI-compatible servers.")
@@ -109,7 +109,7 @@ def batch(prompts: Path, **asked: Any) -> int:
 
 
 def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchSettings:
-    """The plan that the options ask for; what cannot be is an InputError."""
+    """The plan that the options describe; an InputError if they are contradictory."""
     from windtunnel.live.batch.settings import BatchSettings, LimiterKind, load_columns
     from windtunnel.live.wire.addresses import Api
 
@@ -163,7 +163,7 @@ def _columns(options: Mapping[str, Any], file: ColumnsFile | None) -> dict[str, 
 
 
 def _text(value: str | None, where: str) -> str:
-    """The text of an option, from a file when it begins with @."""
+    """The text of an option, or of the file that it names after an @."""
     from windtunnel.core.files import read_bounded
 
     if value is None:

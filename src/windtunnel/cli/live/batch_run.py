@@ -1,4 +1,4 @@
-"""Runs a planned batch from the command line: what it writes, shows, and exits with."""
+"""Runs a planned batch from the command line: its files, its output and its exit code."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ EXITS = {
 
 
 def run(plan: BatchSettings, options: Mapping[str, Any]) -> int:
-    """Runs to the end and says what came of it; returns the exit code."""
+    """Runs to the end and shows the summary; returns the exit code."""
     _keep_apart(plan, options)
     trace = BatchTrace()
     with Output(options["json_to"]) as out:
@@ -64,7 +64,7 @@ def run(plan: BatchSettings, options: Mapping[str, Any]) -> int:
 
 
 def _keep_apart(plan: BatchSettings, options: Mapping[str, Any]) -> None:
-    """What is written must not be written over what is asked, nor one file over another."""
+    """Refuses to overwrite an input, or to write two outputs to one file."""
     texts = {
         f"the file of --{name}": (options[name] or "")[1:]
         for name in ("template", "system")
@@ -86,7 +86,7 @@ def _keep_apart(plan: BatchSettings, options: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _events(path: Path, *, append: bool) -> Iterator[JsonlSink]:
-    """A file of events; the run continues when it can no longer be written."""
+    """Opens an event log; the run continues if it can no longer be written."""
     is_new = not path.exists()
     sink = JsonlSink(path, append=append)
     try:
@@ -109,7 +109,7 @@ def exit_code(summary: Summary) -> int:
 def _run(
     plan: BatchSettings, prepared: Prepared, telemetry: Telemetry, watches: list[Watch]
 ) -> Summary:
-    """The run itself; a bug in it is reported with its traceback, and without keys."""
+    """Runs the batch; a bug is reported with its traceback, without keys."""
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             streams = Streams(fresh_seed())
@@ -154,6 +154,6 @@ async def _metrics(runner: Runner, port: int) -> AsyncIterator[None]:
 
 
 def _resume_line() -> str:
-    """The command that continues, as it was given."""
+    """The command that continues this run, as it was typed."""
     words = ["windtunnel", *sys.argv[1:]]
     return shlex.join(words if "--resume" in words else [*words, "--resume"])

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 DEFAULT_ACCELERATOR = "h200"
 MOST_REPLICAS = 256
-"""Each wake-up looks at all of them."""
+"""Each wake-up checks all of them."""
 ANSWER_MEAN, ANSWER_CV = 200, 0.8
-"""Of responses without a length in the request: about what chats have."""
+"""Length of answers to requests that set none: about that of a chat."""
 LONGEST_ANSWER = 4096
 
 NO_TRAFFIC = """\
@@ -32,11 +32,11 @@ workload:
      prompt_tokens: 1, output_tokens: 1}
 serving: {pools: [{name: main}]}
 """
-"""A scenario to put what the options say into; its traffic comes from outside."""
+"""A scenario to which the options are applied; its traffic comes from outside."""
 
 
 class EmulateOptions(NamedTuple):
-    """What is to be known beside the scenario."""
+    """Options of an emulated server beside the scenario."""
 
     served_name: str | None = None
     speedup: float = 1.0
@@ -130,7 +130,7 @@ def emulate(
 
 
 def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) -> ScenarioPlan:
-    """The plan of what is served; what the emulator cannot do is an InputError."""
+    """The plan of the emulated servers; an InputError if it has unsupported features."""
     from windtunnel.twin.scenario.load import load, load_text
 
     if scenario is not None:
@@ -158,7 +158,11 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
 
 
 def refuse_unemulated(plan: ScenarioPlan, *, by_pool: bool = False) -> None:
-    """What an emulated server cannot do is an InputError; `by_pool`: each pool has its own."""
+    """Raises an InputError for features that an emulated server lacks.
+
+    With `by_pool`, each pool is emulated by servers of its own, so that pools may serve different
+    models.
+    """
     for path, found in (
         ("serving.disaggregation", plan.serving.split is not None),
         ("serving.encode", plan.serving.encode is not None),
@@ -197,7 +201,7 @@ def refuse_unemulated(plan: ScenarioPlan, *, by_pool: bool = False) -> None:
 def build_intake(
     plan: ScenarioPlan, settings: EmulateOptions, loop: asyncio.AbstractEventLoop
 ) -> RequestIntake:
-    """Puts an emulated server together, for the loop that will run it."""
+    """Builds an emulated server for the event loop that will run it."""
     from windtunnel.core.clock import unix_s
     from windtunnel.core.random import Streams
     from windtunnel.core.signals import Signals
@@ -274,13 +278,13 @@ def build_intake(
 
 
 def adapters_of(plan: ScenarioPlan) -> list[str]:
-    """The LoRA adapters that the scenario's traffic asks for: clients may do so, too."""
+    """The LoRA adapters of the scenario's traffic; clients may request them, too."""
     names = [name for source in plan.sources for name, _ in source.adapter_weights]
     return list(dict.fromkeys(names))
 
 
 def described(plan: ScenarioPlan, speedup: float) -> str:
-    """What is served, in a few words."""
+    """A short description of the emulated servers."""
     if speedup == math.inf:
         return "answers at once"
     parts = []

@@ -1,4 +1,4 @@
-"""`windtunnel gateway`: admission and routing in front of real servers."""
+"""`windtunnel gateway`: admission and routing in front of OpenAI-compatible servers."""
 
 from __future__ import annotations
 

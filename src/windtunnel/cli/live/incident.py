@@ -1,4 +1,4 @@
-"""`windtunnel incident`: a stretch of a gateway's log and trace, as a folder that replays."""
+"""`windtunnel incident`: a time range of a gateway's log and trace, as a folder that replays."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`windtunnel observe`: sends a scenario's traffic to a real server and writes what it measured."""
+"""`windtunnel observe`: sends a scenario's traffic to a real server and records measurements."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 EXIT_INTERRUPTED = 130
 EXIT_NOTHING = 4
-"""Nothing was completed."""
+"""No request was completed."""
 KEPT_EVERY_S = 1.0
-"""What was measured is written so often: a crash costs no more."""
+"""Interval at which measurements are written; a crash loses no more than this."""
 
 
 @click.command(short_help="Send a scenario's traffic to a real server, and measure it.")
@@ -129,7 +129,7 @@ def observe(
 
 
 def _leave(*, done: bool, requests: dict[str, int]) -> None:
-    """Exits with what the run came to, where that is not a measurement to its end."""
+    """Exits with a status of its own if the run was interrupted or completed no request."""
     if not done:
         note("interrupted; what was measured by then is kept")
         sys.exit(EXIT_INTERRUPTED)
@@ -139,7 +139,7 @@ def _leave(*, done: bool, requests: dict[str, int]) -> None:
 
 
 class ObserverRun:
-    """One run of an observer: signals, progress, and where the rows go."""
+    """One run of an observer: its signals, its progress and the sink of its rows."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class ObserverRun:
         self.seconds = 0.0
 
     async def run(self, server: Endpoint, options: SendOptions) -> bool:
-        """Whether it came to its end."""
+        """Runs to the end of the traffic; False if it was interrupted."""
         from windtunnel.live.observe.observer import Observer
         from windtunnel.report.terminal.progress import status_line
 
@@ -204,7 +204,7 @@ class ObserverRun:
 
 
 def traffic_of(plan: ScenarioPlan) -> Traffic:
-    """The very traffic that a simulation of the plan has."""
+    """The same traffic as in a simulation of the plan."""
     import math
 
     from windtunnel.core.random import Streams
@@ -218,7 +218,7 @@ def traffic_of(plan: ScenarioPlan) -> Traffic:
 
 
 def targets_of(plan: ScenarioPlan) -> dict[str, ClassTargets]:
-    """What requests of each class must keep."""
+    """The latency targets of each class; infinite where none is set."""
     import math
 
     from windtunnel.live.observe.tally import ClassTargets
@@ -253,7 +253,7 @@ def refuse_media(plan: ScenarioPlan) -> None:
 
 
 async def model_of(server: Endpoint, wait_s: float, wanted: str | None, plan: ScenarioPlan) -> str:
-    """What the server calls the model; whatever keeps it from answering is an InputError."""
+    """The server's name for the model; an InputError if the server does not answer."""
     from windtunnel.live.wire.greeting import models_of
     from windtunnel.workload.settings.sources import models_of as asked_models
     from windtunnel.workload.traces.record import LONGEST_NAME

@@ -1,4 +1,4 @@
-"""`windtunnel rehearse`: a scenario on a real API server, compared with its simulation."""
+"""`windtunnel rehearse`: runs a scenario on a real API server, and compares its simulation."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def rehearse(
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder for logs, which stays where a program has failed."""
+    """A temporary folder for logs, kept if a program has failed."""
     from windtunnel.live.rehearse.program import ProgramFailed
 
     path = Path(tempfile.mkdtemp(prefix="windtunnel-rehearse-"))

@@ -1,4 +1,4 @@
-"""From a scenario to what is rehearsed, and to the two sides of the comparison."""
+"""Converts a scenario to a rehearsal, and builds both sides of the comparison."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SCHEDULER = "windtunnel"
 JOINED = "machine.configured"
 FAILED = "machine.failed"
 OPERATED = (AUTOSCALER, GANGS)
-"""Controllers of `operate`, which restarts both."""
+"""Controllers that run in `operate`, which restarts both together."""
 PLAIN_IMAGE = "server"
 LIMITS_NOTE = (
     "manifests request accelerators without a limit, which an API server refuses: the rehearsal "
@@ -70,7 +70,7 @@ LIMITS_NOTE = (
 
 
 class _Kept:
-    """All events of a simulation."""
+    """A sink that keeps all events of a simulation."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -83,7 +83,7 @@ class _Kept:
 
 
 class DrawnPace:
-    """The pod times of a scenario, drawn as in its simulation; none before the run begins."""
+    """Pod startup times drawn as in the simulation; 0 before the run begins."""
 
     def __init__(self, plan: ScenarioPlan) -> None:
         self._dice = ClusterDice(plan.pod_times.delays(plan.pod_load), Streams(plan.seed))
@@ -100,14 +100,14 @@ class DrawnPace:
 
 
 def _is_played(fault: object) -> bool:
-    """Whether a fault is injected: of restarts, those of the operator that take no time."""
+    """Whether a fault is injected; restarts only if instant and of a controller in `operate`."""
     if isinstance(fault, ControllerRestart):
         return fault.controller in OPERATED and not fault.length_s
     return getattr(fault, "kind", "") in PLAYED_FAULTS
 
 
 class RehearsedScenario:
-    """One scenario on both sides."""
+    """One scenario on both sides: simulated and rehearsed."""
 
     def __init__(self, path: Path, sets: Sequence[str], seed: int | None) -> None:
         document = document_of(read_text(path), str(path), sets, seed)
@@ -124,9 +124,9 @@ class RehearsedScenario:
         self._labels: dict[str, str] = {}  # of servers, by what the simulation calls them
         self._port = free_port()
         self._here = _cluster_of(compose(plan))
-        """As the simulation begins."""
+        """The cluster at the start of the simulation."""
         self._nodes_then: Mapping[str, Node] = {}
-        """When it has ended: all that ever were."""
+        """All nodes that ever existed, known once the simulation has ended."""
         self._look_for_gaps()
 
     def _refuse(self, plan: ScenarioPlan) -> None:
@@ -147,7 +147,7 @@ class RehearsedScenario:
             )
 
     def _look_for_gaps(self) -> None:
-        """What of the scenario is not rehearsed, a sentence each."""
+        """Adds a note for each feature of the scenario that is not rehearsed."""
         plan = self.plan
         kinds = dict.fromkeys(one.word() for one in plan.faults if not _is_played(one))
         left_out = list(kinds)
@@ -213,7 +213,7 @@ class RehearsedScenario:
     # The rehearsal.
 
     def rehearsal(self) -> Rehearsal:
-        """After `simulated`, whose faults hit the same servers and machines."""
+        """The rehearsal; `simulated` must come first, whose faults hit the same machines."""
         plan = self.plan
         here = self._here
         pools = [here.units.backings[one.name].pods for one in plan.pools]
@@ -247,7 +247,7 @@ class RehearsedScenario:
         )
 
     def _set(self, known: PodCliqueSet) -> Manifest:
-        """The manifest of a set, with pods for our scheduler as the simulation places them."""
+        """The manifest of a set, with our scheduler set for its pods, as in the simulation."""
         written = self._manifests().get(known.name)
         if written is None:
             cliques = [
@@ -277,7 +277,7 @@ class RehearsedScenario:
         return {"metadata": {"name": names.short(known.name)}, "spec": spec}
 
     def _limited(self, box: Manifest) -> Manifest:
-        """A container with limits for what is not shared, which an API server insists on."""
+        """A container with limits for extended resources, which an API server requires."""
         resources = box.get("resources") or {}
         limits = resources.get("limits") or {}
         missing = {
@@ -300,7 +300,7 @@ class RehearsedScenario:
         return found
 
     def _nodes(self, here: ServingCluster, pools: Sequence[PoolPods]) -> list[Node]:
-        """Those of the beginning; where machines are without limit, enough for every size."""
+        """The initial nodes; without a fleet, also enough for every pool at its maximum."""
         nodes = list(here.cluster.view.nodes.values())
         if self.plan.sections.fleet is not None:
             return nodes
@@ -323,7 +323,7 @@ class RehearsedScenario:
     def _autoscalers(
         self, here: ServingCluster, pools: Sequence[PoolPods]
     ) -> dict[str, dict[str, Any]]:
-        """One for each model, with the section of the scenario and the pools of the model."""
+        """One Autoscaler per model, with the scenario's section and the pools of the model."""
         plan = self.plan
         if plan.scaling is None:
             return {}
@@ -402,7 +402,7 @@ class RehearsedScenario:
         return found
 
     def _failed_at(self, at_s: float) -> list[str]:
-        """The machines that a fault of the simulation took at a time."""
+        """The machines that a fault of the simulation took down at a time."""
         return [
             one.subject.removeprefix("machine/")
             for one in self._twin_events
@@ -410,7 +410,7 @@ class RehearsedScenario:
         ]
 
     def _joins(self) -> list[JoiningNode]:
-        """Machines that the fleet of the simulation gave to the cluster."""
+        """The machines that the simulated fleet added to the cluster."""
         found = []
         for one in self._twin_events:
             name = one.subject.removeprefix("machine/")
@@ -438,7 +438,7 @@ def _cluster_of(simulation: Simulation) -> ServingCluster:
 
 
 def _sizes(here: ServingCluster, pools: Sequence[PoolPods]) -> list[RehearsedObject]:
-    """What the pools of the beginning come to, object by object."""
+    """The initial replicas of each clique and scaling group behind the pools."""
     view = here.cluster.view
     found = []
     for pods in pools:
@@ -455,7 +455,7 @@ def _sizes(here: ServingCluster, pools: Sequence[PoolPods]) -> list[RehearsedObj
 
 
 def _attained(slo: Mapping[str, Any], requests: Mapping[str, int]) -> float:
-    """The share of requests that ended, of all classes."""
+    """SLO attainment of the requests that ended, over all classes."""
     ended = requests["arrived"] - requests["unfinished"]
     good = 0.0
     for one in slo.values():

@@ -1,4 +1,4 @@
-"""`windtunnel shadow`: forecasts of a running gateway, questions to them, and their quality."""
+"""`windtunnel shadow`: forecasts for a running gateway, what-if questions, and accuracy."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from windtunnel.search.forecast import Forecaster, WhatIf
 
 STRETCHES = (60.0, 300.0, 600.0)
-"""Forecasts are of the next one, five and ten minutes, and of the horizon."""
+"""Forecast spans: the next one, five and ten minutes, in addition to the horizon."""
 DEFAULT_PORT = 8090
 
 
@@ -225,7 +225,7 @@ def test(
 def _sources(
     window: "TrafficWindow", given: dict[str, Any]
 ) -> "tuple[TrafficSource, ClusterSource | None]":
-    """Where traffic and the state of a cluster come from."""
+    """The sources of traffic and of the cluster's state."""
     from windtunnel.live.operate.scaling.sources import prometheus_server
     from windtunnel.live.shadow.cluster import ClusterReader, OperatorLog
     from windtunnel.live.shadow.following import GatewayFollower
@@ -266,7 +266,7 @@ def _forecaster(scenario: Path, past_s: float, horizon_s: float) -> "Forecaster"
 
 
 def _others(given: tuple[str, ...]) -> "dict[str, WhatIf]":
-    """By name: all settings that were given for it."""
+    """The settings given for each name."""
     from windtunnel.analysis.shadow.forecasts import AS_IT_IS
     from windtunnel.search.forecast import WhatIf
 

@@ -1,1 +1,1 @@
-"""Commands that simulate, compare, plan, and read runs and traces."""
+"""Commands that simulate, compare and plan, and that read runs and traces."""

@@ -1,4 +1,4 @@
-"""`windtunnel capacity`: how a GPU's memory is divided, and how many tokens of KV it holds."""
+"""`windtunnel capacity`: how a GPU's memory is divided, and how many KV tokens fit."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ LINES = (
     ("graph_bytes", "CUDA graphs", ""),
     ("left_bytes", "left for the KV cache", ""),
 )
-"""Lines of the budget: the field, what it is, and the settings that it follows from."""
+"""Lines of the budget: the field, its label, and the settings that it depends on."""
 
 
 def _count(name: str, most: int, says: str) -> Option:

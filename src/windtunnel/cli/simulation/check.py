@@ -1,4 +1,4 @@
-"""`windtunnel check`: a changed configuration against a base, on recorded traffic."""
+"""`windtunnel check`: compares a changed configuration with a base, on recorded traffic."""
 
 import sys
 from pathlib import Path

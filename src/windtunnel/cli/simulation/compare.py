@@ -1,4 +1,4 @@
-"""`windtunnel compare`: designs on the same traffic, or a scenario and a measured trace."""
+"""`windtunnel compare`: compares designs on the same traffic, or a scenario with a trace."""
 
 import itertools
 import sys
@@ -40,7 +40,7 @@ OF_DESIGNS = {
     "output": "-o",
     "jobs": "--jobs",
 }
-"""Options that a single run has no use for."""
+"""Options that do not apply to a single run."""
 OF_RUNS = {
     "varied": "--vary",
     "sets": "--set",
@@ -48,7 +48,7 @@ OF_RUNS = {
     "seeds": "--seeds",
     "jobs": "--jobs",
 }
-"""Options that runs which have ended have no use for."""
+"""Options that do not apply to finished runs."""
 GOAL = 0.95
 ALL = "all"
 REPLACED = "they are replaced"
@@ -154,7 +154,7 @@ def compare(
 
 
 def _compare_folders(folders: Sequence[Path], output: str | None, json_to: str | None) -> None:
-    """Compares runs that have ended."""
+    """Compares finished runs."""
     from windtunnel.analysis.run_folder import ALL, SCENARIO, result_of, scenario_of, whole
     from windtunnel.report.files.folder import result_bytes
     from windtunnel.report.page.comparison import comparison_page
@@ -196,12 +196,12 @@ def _compare_folders(folders: Sequence[Path], output: str | None, json_to: str |
 
 
 def _numbered(scenarios: Sequence[Path]) -> dict[str, Place]:
-    """The scenarios by what a person would call them; one may be there twice."""
+    """The scenarios with descriptions for `keep_apart`; duplicates are allowed."""
     return {f"the scenario {path}": path for path in scenarios}
 
 
 class DesignVariant(NamedTuple):
-    """One value for a field: the override that sets it, and what it is called."""
+    """One value of a field: the override that sets it, and its name."""
 
     override: str
     name: str
@@ -210,7 +210,7 @@ class DesignVariant(NamedTuple):
 def _designs(
     scenarios: Sequence[Path], varied: Sequence[str], sets: Sequence[str], seed: int | None
 ) -> "list[Design]":
-    """Every scenario with every combination of values; all others are held against the first."""
+    """Every scenario with every combination of values; the first is the baseline."""
     from windtunnel.search.repeats.comparison import Design
 
     if not scenarios:
@@ -248,7 +248,7 @@ def _designs(
 
 
 def _as_typed(error: InputError, values: Sequence[DesignVariant]) -> InputError:
-    """Faults of a value that --vary gave are faults of --vary."""
+    """Reports faults in a value that --vary gave as faults of --vary."""
     faults = error.faults if isinstance(error, InputFaults) else (error,)
     for fault in faults:
         for value in values:
@@ -259,7 +259,7 @@ def _as_typed(error: InputError, values: Sequence[DesignVariant]) -> InputError:
 
 
 def _for_policies(error: InputError, values: Sequence[DesignVariant]) -> InputError:
-    """The same, and what to do where policies were varied: many have options of their own."""
+    """Adds a hint if policies were varied, since many have options of their own."""
     for value in values:
         section, dot, _ = value.override.partition("=")[0].strip().rpartition(".policy")
         if dot:
@@ -271,7 +271,7 @@ def _for_policies(error: InputError, values: Sequence[DesignVariant]) -> InputEr
 
 
 def _distinct(names: list[str], paths: list[Path]) -> list[str]:
-    """The names; with paths before them, and then with numbers, where they would be the same."""
+    """Makes names unique: with paths in front, and then with numbers, if needed."""
     if len(set(names)) < len(names):
         names = [
             name.replace(path.stem, str(path), 1) for name, path in zip(names, paths, strict=True)
@@ -306,14 +306,14 @@ def _values(text: str) -> list[DesignVariant]:
 
 
 def _name(key: str, value: str) -> str:
-    """A section says what it is by itself: `{policy: random}` is `policy: random`."""
+    """The name of a value; a section names itself: `{policy: random}` is `policy: random`."""
     if value.startswith("{") and value.endswith("}"):
         return value[1:-1].strip() or f"{key}={value}"
     return f"{key}={value}"
 
 
 def _contestants(names: str) -> "list[Contestant]":
-    """Those that were named, in the order of the table."""
+    """The named policies, in the order of the table."""
     from windtunnel.search.arena.contestants import CONTESTANTS
 
     known = [one.name for one in CONTESTANTS]
@@ -339,7 +339,7 @@ def _compare_policies(
     seed: int | None,
     jobs: int | None,
 ) -> None:
-    """Lets policies compete on one scenario, and shows what each attained for what."""
+    """Runs policies on one scenario, and shows the SLO attainment and cost of each."""
     from windtunnel.report.files.folder import result_bytes
     from windtunnel.report.page.arena import arena_page
     from windtunnel.report.terminal.arena import show_arena
@@ -384,7 +384,7 @@ def _compare_real(
     seed: int | None,
     json_to: str | None,
 ) -> None:
-    """Simulates the requests of a trace on a scenario's servers, and shows both."""
+    """Simulates the requests of a trace on a scenario's servers, and shows both results."""
     from windtunnel.report.terminal.measurements import show_reality
     from windtunnel.search.repeats.reality import compare_with_reality
 

@@ -1,4 +1,4 @@
-"""`windtunnel explain`: the causes of a slow request or of a decision in a finished run."""
+"""`windtunnel explain`: the causes of a slow request or a decision in a finished run."""
 
 from pathlib import Path
 

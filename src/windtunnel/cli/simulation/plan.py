@@ -1,4 +1,4 @@
-"""`windtunnel plan`: the cheapest deployment within an SLO, or what one carries."""
+"""`windtunnel plan`: the cheapest deployment within an SLO, or the load that one carries."""
 
 import re
 import sys
@@ -36,7 +36,7 @@ USUAL_BUDGET = 400
 EXIT_NONE = 1
 EARLIER = "points that have ended are used again, the rest is replaced"
 SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
-"""Options that are short for a setting of the section `plan`."""
+"""Options that are shorthand for settings of the section `plan`."""
 
 
 @click.command()
@@ -145,7 +145,7 @@ def _question(asked: dict[str, Any]) -> "Question":
 
 
 def _space_sets(asked: dict[str, Any]) -> list[str]:
-    """What the short options say, as overrides."""
+    """The shorthand options as overrides."""
     sets = [
         f"plan.{option}=[{', '.join(_words(option, asked[option]))}]"
         for option in SPACE[:2]

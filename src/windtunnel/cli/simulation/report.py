@@ -1,4 +1,4 @@
-"""`windtunnel report`: makes the report of a run again, from the files in its folder."""
+"""`windtunnel report`: regenerates the report of a run from the files in its folder."""
 
 from pathlib import Path
 

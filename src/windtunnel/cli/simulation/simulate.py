@@ -1,4 +1,4 @@
-"""`windtunnel simulate`: runs a scenario, shows a table, writes a folder."""
+"""`windtunnel simulate`: runs a scenario, prints a table, writes a folder."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ NOT_TEXT = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"PK\x03\x04": "zip",
 }
-"""What files that people have beside their scenarios start with."""
+"""The first bytes of binary files that are often kept beside scenarios."""
 
 
 @click.command()
@@ -172,7 +172,7 @@ def simulate(
 def _tell(
     done: "Run", plan: "ScenarioPlan", place: Path | None, also: Mapping[str, Path], *, alone: bool
 ) -> None:
-    """Shows what happened; where the run ended early, exits with the status that says so."""
+    """Shows the results; if the run ended early, exits with the corresponding status."""
     from windtunnel.cli.watch import BY_INTERRUPT
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.run import show
@@ -211,7 +211,7 @@ def _repeat(done: "Run", seeds: int | None, step_error: float | None, jobs: int 
 
 
 def load_plan(path: Path, sets: Sequence[str], seed: int | None) -> "ScenarioPlan":
-    """The plan of a scenario file that a person named; other kinds of files are refused."""
+    """Loads the plan of a scenario file; binary files are refused."""
     from windtunnel.twin.scenario.load import load
 
     _refuse_what_is_not_text(path)

@@ -1,4 +1,4 @@
-"""`windtunnel sweep`: one scenario at many settings; interrupted, it continues."""
+"""`windtunnel sweep`: runs one scenario at many settings; an interrupted sweep can continue."""
 
 import sys
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 USUAL_SEEDS = 5
 EXIT_FAILED = 1
-"""Points failed; the others are there."""
+"""Some points failed; the others were written."""
 MOST_NAMED = 10
 DESIGNS = ("grid", "random", "sobol")
 

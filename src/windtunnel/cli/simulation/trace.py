@@ -1,4 +1,4 @@
-"""`windtunnel trace`: describes, shows, converts and imitates traces of requests."""
+"""`windtunnel trace`: describes, shows, converts and fits traces of requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_SHOWN = 10_000
 SHOWN = 10
 MOST_TAKEN = 10**12
 SLOWEST, FASTEST = 1e-6, 1e6
-"""Of what a trace's pace is changed by, and of conversations per second."""
+"""Bounds of a trace's speedup, and of conversations per second."""
 
 RATE = QuantityOption(parse_rate, lambda rate: rate > 0, "is not above 0")
 SPAN = QuantityOption(parse_duration, lambda time_s: time_s > 0, "is not above 0")
@@ -30,7 +30,7 @@ TIME = QuantityOption(parse_duration, lambda time_s: time_s >= 0, "is before the
 
 
 class Opening:
-    """How the options of a command say that a trace is to be opened."""
+    """A trace and the options with which to open it."""
 
     def __init__(self, path: Path, options: dict[str, Any]) -> None:
         from windtunnel.workload.traces.notes import TraceNotes
@@ -40,7 +40,7 @@ class Opening:
         self.notes: TraceNotes = TraceNotes(str(path), options["skip_bad"])
 
     def __call__(self) -> Iterator[TraceRequest]:
-        """The requests; each time the trace is read again, and noted again."""
+        """The requests; each call reads the trace again, with new notes."""
         from windtunnel.workload.traces.formats.sharegpt import AssignedArrivals
         from windtunnel.workload.traces.notes import TraceNotes
         from windtunnel.workload.traces.reading import open_trace
@@ -57,7 +57,7 @@ class Opening:
         return open_trace(self.path, name, arrivals=arrivals, sort=sort, notes=self.notes)
 
     def left_out(self) -> list[str]:
-        """What was not read, in sentences."""
+        """Sentences about rows that were left out or repaired."""
         notes, lines = self.notes, []
         if notes.empty:
             lines.append(f"left out: {notes.empty} requests without a prompt or an output")
@@ -85,7 +85,7 @@ reading_options = together(
                  help="Time between turns of a conversation without times. [default: 30s]"),
     click.option("--seed", type=int, default=0, metavar="N", help="Seed of random draws."),
 )  # fmt: skip
-"""Of every command that reads a trace."""
+"""Options of every command that reads a trace."""
 
 
 @click.group()
