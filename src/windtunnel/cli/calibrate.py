@@ -56,7 +56,7 @@ OF_REPLAY = ("replay", "tables", "model", "kv_blocks", "scheduling")
 @click.option("--replay", metavar="DIR", type=FILE,
               help="Replay a recorded vLLM run, with tables or on --accelerator.")  # fmt: skip
 @click.option("--tables", metavar="PATH", type=FILE,
-              help="Kernel tables or whole steps for --replay. [default: its DIR]")  # fmt: skip
+              help="Kernel tables or step times for --replay. [default: its DIR]")  # fmt: skip
 @click.option("--model", metavar="NAME", help="The model of --replay. [default: as recorded]")
 @click.option("--kv-blocks", metavar="N", type=click.IntRange(min=2),
               help="KV blocks for --replay. [default: as recorded, or no limit]")  # fmt: skip
@@ -71,8 +71,8 @@ def calibrate(*, json_to: str | None, **asked: Any) -> None:
     """Fit the step-time model to measurements, or check it against them.
 
     MEASUREMENTS are JSON lines as `windtunnel profile` writes them. Errors (mape, p90) are
-    fractions of the measured time: 0.05 is 5%. With --replay, fit the time that the steps of a
-    recorded vLLM run take beyond their tables, and compare its latencies with simulated ones.
+    fractions of the measured time: 0.05 is 5%. With --replay, fit the time per step that a
+    recorded vLLM run takes beyond its tables, and compare its latencies with simulated ones.
     """
     read = {"the measurements": asked["measurements"] or asked["evaluated"]}
     read |= {"--profile": asked["profile_name"], "--tables": asked["tables"]}

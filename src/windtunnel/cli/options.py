@@ -217,7 +217,7 @@ def point_options(seeds: int, output: str, values: str) -> Option:
         output_option(output),
         set_option("Override a field in all runs."),
         run_options,
-        json_option("what was found as JSON"),
+        json_option("the results as JSON"),
     )
 
 

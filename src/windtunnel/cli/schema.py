@@ -9,7 +9,7 @@ import click
 def schema() -> None:
     """Print the JSON Schema of scenario files.
 
-    With it an editor completes keys and marks errors while you type.
+    With it, an editor completes keys and marks errors while you type.
     """
     from windtunnel.twin.scenario.load import json_schema
 

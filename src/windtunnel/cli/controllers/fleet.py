@@ -31,13 +31,13 @@ def fleet() -> None:
 @option(
     "--needs",
     click.IntRange(1, MOST),
-    "Number of units that clusters request; equal ones are merged.",
+    "Number of units that clusters request; identical ones are merged.",
     default=50_000,
 )
 @option(
     "--cap",
     click.IntRange(0),
-    "Maximum actions started in one cycle; 0: no limit.",
+    "Maximum actions started in one cycle; 0 for no limit.",
     default=1000,
 )
 @click.option(
@@ -76,7 +76,7 @@ def bench(
 @option(
     "--churn",
     FiniteRange(0, 1),
-    "Share of units that leave per minute; as many arrive.",
+    "Share of units that leave per minute; the same number arrives.",
     default=0.02,
 )
 @option(

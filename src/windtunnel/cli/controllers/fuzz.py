@@ -65,7 +65,7 @@ EXIT_INTERRUPTED = 130
     f"[default: {USUAL_CORPUS} beside the output]",
     metavar="DIR",
 )
-@json_option("what was found")
+@json_option("the findings as JSON")
 def fuzz(
     seeds: int | None,
     hours: float | None,
@@ -77,9 +77,9 @@ def fuzz(
 ) -> None:
     """Run random scenarios and check every invariant.
 
-    Every seed gives a whole scenario with a random selection of features. A run fails if an
+    Each seed gives a complete scenario with a random selection of features. A run fails if an
     invariant is broken, an exception escapes, it does not end, a second run differs, or the
-    scenario is refused. A failure is shrunk, and written with the command that repeats it.
+    scenario is rejected. Failures are shrunk, and written with the command that reproduces them.
 
     Exit codes: 0 no failure, 3 failures found, 130 interrupted (failures found so far are kept).
     """

@@ -29,8 +29,8 @@ def gangs() -> None:
 @click.option("--cluster", type=click.Path(path_type=Path), metavar="FILE",
               help="Cluster file: warn about gangs that would never become ready.")  # fmt: skip
 @click.option("--grove", is_flag=True,
-              help="Also refuse what Grove's API refuses, such as unknown fields.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
+              help="Also report what Grove's API rejects, such as unknown fields.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 def validate(
     file: Path, was: Path | None, cluster: Path | None, *, grove: bool, as_json: bool
 ) -> None:
@@ -62,7 +62,7 @@ def validate(
 
 @gangs.command(short_help="Show the objects that a file of manifests creates, as a tree.")
 @click.argument("file", type=FILE)
-@click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 @click.option("--yaml", "as_yaml", is_flag=True,
               help="Print the manifests of gangs, groups, cliques and pods.")  # fmt: skip
 def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
@@ -115,7 +115,7 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
               help="Instead of --cluster: machines per rack. [default: 4]")  # fmt: skip
 @click.option("--at", "at_s", type=MOMENT, metavar="TIME",
               help="Show the state at this time, such as 10m. [default: when nothing changes "
-                   "anymore]")  # fmt: skip
+                   "any more]")  # fmt: skip
 @click.option("--seed", type=int, default=0, metavar="N", help="Seed of random draws. [default: 0]")
 @click.option("--check", is_flag=True, help="Check the cluster's invariants after every event.")
 @click.option("--wide", is_flag=True, help="Also show every pod and machine.")

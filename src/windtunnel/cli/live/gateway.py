@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--picker-port", type=click.IntRange(1, 65535), default=None,
               help="Also serve as Envoy's Endpoint Picker on this port.")  # fmt: skip
 @click.option("--dry-run", is_flag=True,
-              help="Send no request to a server: its answer is the decision, with the reason. For "
+              help="Send no request to a server; answer with the decision and its reason. For "
               "mirrored traffic.")  # fmt: skip
 @set_option("Override a field of CONFIG, as in serving.router.policy=least-loaded.")
 @click.option("--check", is_flag=True, help="Check the configuration without starting.")

@@ -85,7 +85,7 @@ def observe(
     """Send a scenario's traffic to a real server, and measure it.
 
     The server must have an OpenAI-compatible API with streaming. The output is a trace: replay it
-    in a simulation, or compare a scenario with it by `windtunnel compare --real`. Ctrl-C ends the
+    in a simulation, or compare a scenario with it, by `windtunnel compare --real`. Ctrl-C ends the
     measurement early and keeps the results. Exit codes: 0 measured, 4 no request completed, 2 bad
     input or no server, 130 interrupted.
     """

@@ -158,15 +158,15 @@ def operate(
     click.echo(f"stopped; {decided} decision{'' if decided == 1 else 's'} in the last term")
 
 
-@operate.command(short_help="Print the CustomResourceDefinitions of the kinds that it works on.")
+@operate.command(short_help="Print the CustomResourceDefinitions of the kinds that it manages.")
 @click.option("--for", "features", multiple=True, type=click.Choice(["gangs", "autoscale"]),
-              help="The kinds of this feature alone: Grove's for gangs, Autoscaler for "
+              help="Only the kinds of this feature: Grove's for gangs, Autoscaler for "
               "autoscale. May be repeated. [default: all]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON List instead of YAML.")
 def crds(*, features: tuple[str, ...], as_json: bool) -> None:
     """Print the CustomResourceDefinitions of Grove's kinds and of Autoscaler.
 
-    They are applied before the first start:
+    Apply them before the first start:
 
     windtunnel operate crds | kubectl apply --server-side -f -
     """

@@ -147,11 +147,11 @@ def run(
 @click.argument("scenario", type=FILE)
 @_sources_options
 @_twin_options
-@set_option("A setting that is different, as in serving.pools.0.replicas=2.")
-@option("--fault faults", None, "A fault from now on, as in '{kind: engine-crash, at: 30s}'.",
+@set_option("Change a setting, as in serving.pools.0.replicas=2.")
+@option("--fault faults", None, "Add a fault, as in '{kind: engine-crash, at: 30s}'.",
         multiple=True, metavar="YAML")  # fmt: skip
 @option("--traffic", FiniteRange(0.01, 100.0), "Factor on the traffic.", default=1.0)
-@json_option("both forecasts")
+@json_option("both forecasts as JSON")
 def ask(
     *,
     scenario: Path,
@@ -199,14 +199,14 @@ def ask(
         required=True, metavar="FILE")  # fmt: skip
 @_twin_options
 @time_option("--tick", "1m", "Time between forecasts.")
-@json_option("what was measured")
+@json_option("the measurements as JSON")
 def test(
     *, scenario: Path, trace: Path, past: float, horizon: float, tick: float, json_to: str | None
 ) -> None:
     """Measure the accuracy of forecasts on a recorded trace.
 
-    The shadow follows the trace in the trace's own time. Each forecast uses only what was known at
-    that time, and is compared with what happened.
+    The trace is followed in its own time. Each forecast uses only what was known at that time, and
+    is compared with what happened.
     """
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.shadow import show_accuracy

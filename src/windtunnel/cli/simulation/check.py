@@ -30,26 +30,31 @@ EXIT_REGRESSION = 1
         metavar="REVISION")  # fmt: skip
 @option("--head", None, "The Git revision of the changed file. [default: the working tree]",
         metavar="REVISION")  # fmt: skip
-@option("--scenario", FILE, "The scenario under sections or Kubernetes manifests.", metavar="FILE")
+@option(
+    "--scenario",
+    FILE,
+    "The scenario to which sections or Kubernetes manifests are applied.",
+    metavar="FILE",
+)
 @option("--trace", FILE, "Recorded traffic: a trace of any format, or the folder of a gateway's "
         "trace. [default: the scenario's own traffic]", metavar="FILE")  # fmt: skip
 @option("--last last_s", TIME, "Replay only the latest part of a gateway's trace. "
         "[default: all of it]", metavar="TIME")  # fmt: skip
 @option("--max-cost", None, "Limit on cost, or on its increase, as in +5%.", metavar="LIMIT")
 @option("--min-attainment", None, "Minimum SLO attainment of every class, as in 99%, or its "
-                                  "fall, as in -0.5% (points).", metavar="LIMIT")  # fmt: skip
+        "largest fall, as in -0.5% (points).", metavar="LIMIT")  # fmt: skip
 @option("--max most", None, "Upper limit of a figure, as in latency.ttft.p99=+10%.", multiple=True,
         metavar="FIGURE=LIMIT")  # fmt: skip
 @option("--min least", None, "Lower limit of a figure.", multiple=True, metavar="FIGURE=LIMIT")
 @set_option("Override a field on both sides.")
-@seeds_option(1, None, "How many seeds generated traffic runs with; recorded traffic runs once. "
+@seeds_option(1, None, "Number of seeds for generated traffic; recorded traffic runs once. "
               "[default: 5]")  # fmt: skip
 @seed_option("The first seed. [default: that of the base]")
-@option("--block", TIME, "Length of the blocks of time that intervals of recorded traffic come "
-        "from. [default: a 48th of it, 1m or more]", metavar="TIME")  # fmt: skip
+@option("--block", TIME, "Length of the time blocks for confidence intervals of recorded traffic. "
+        "[default: a 48th of it, at least 1m]", metavar="TIME")  # fmt: skip
 @output_option("runs/check-NAME", "check.html, check.md and check.json")
 @json_option("check.json")
-@option("--markdown", PLACE, "Write a comment for a pull request to FILE; `-` prints it alone.",
+@option("--markdown", PLACE, "Write a comment for a pull request to FILE; `-` prints only that.",
         metavar="FILE")  # fmt: skip
 @jobs_option()
 @click.pass_context
@@ -74,11 +79,11 @@ def check(
 
     BASE and CHANGED are scenarios; or, on top of --scenario, files with sections of one (such as a
     gateway's configuration) or Kubernetes manifests. With --base, CHANGED is compared with itself
-    at a Git revision. Prints which decisions differ, SLO attainment, cost and latencies with 95%
-    confidence intervals, and the verdict on limits. Without limits, attainment may fall by 0.1
+    at a Git revision. Prints which decisions differ; SLO attainment, cost and latencies with 95%
+    confidence intervals; and the verdict on limits. Without limits, attainment may fall by 0.1
     points and cost may rise by 1%.
 
-    Exit 1: a limit is broken.
+    Exit 1: a limit is exceeded.
     """
     from windtunnel.report.files.check_markdown import check_markdown
     from windtunnel.report.files.folder import result_bytes

@@ -59,7 +59,7 @@ REPLACED = "they are replaced"
 @option(
     "--vary varied",
     None,
-    "Make a design of each value, as in serving.router.policy=round-robin,least-loaded.",
+    "Make each value a design, as in serving.router.policy=round-robin,least-loaded.",
     metavar="PATH=A,B,...",
     multiple=True,
 )
@@ -72,11 +72,11 @@ REPLACED = "they are replaced"
 @option(
     "--attained",
     SHARE,
-    f"With --policies: the SLO attainment that is wanted. [default: {GOAL:.0%}]",
+    f"With --policies: required SLO attainment. [default: {GOAL:.0%}]",
     metavar="SHARE",
 )
 @set_option("Override a field in all designs.")
-@seeds_option(2, USUAL_SEEDS, "How many seeds each design runs with; a replay runs once.")
+@seeds_option(2, USUAL_SEEDS, "Number of seeds per design; a replay runs once.")
 @seed_option("The first seed. [default: that of the first scenario]")
 @output_option("runs/compare-NAME", "compare.html and compare.json")
 @json_option("compare.json")
@@ -99,19 +99,18 @@ def compare(
 ) -> None:
     """Compare designs on the same traffic, with confidence intervals.
 
-    Designs are several scenarios, or one with --vary. Folders of finished runs are compared as they
-    are, without running anything. Otherwise each runs with the same seeds, and so with
-    the same requests at the same times. All are compared with the first; differences have 95%
-    confidence intervals. Prints a table, and writes a folder with compare.html to look at and
-    compare.json.
+    Designs are several scenarios, or one with --vary. Each runs with the same seeds, and so with
+    the same requests at the same times. Folders of finished runs are compared without running
+    anything. All are compared with the first; differences have 95% confidence intervals. Prints a
+    table, and writes a folder with compare.html and compare.json.
 
-    With --policies, every autoscaling policy runs on one scenario, with its defaults and with its
-    one knob tuned on some seeds and judged on others (a replay: on its first and second half). The
-    table and the page show cost against SLO attainment, and the regret: cost over that of the
-    cheapest schedule with all arrivals known.
+    With --policies, autoscaling policies run on one scenario, each with its defaults and with its
+    main setting tuned on some seeds and evaluated on others (for a replay, on its first and second
+    half). The table and the page show cost against SLO attainment, and regret: cost over that of
+    the cheapest schedule with all arrivals known in advance.
 
     With --real, simulate the requests of a measured trace on the servers of one scenario, print
-    both side by side, and say what to recalibrate.
+    both side by side, and suggest what to recalibrate.
     """
     from windtunnel.report.files.folder import result_bytes
     from windtunnel.report.page.comparison import comparison_page

@@ -12,16 +12,16 @@ from windtunnel.core.units import parse_duration
 
 @click.command()
 @click.argument("folder", type=FILE, metavar="RUN")
-@click.option("--request", type=int, metavar="ID", help="Why this request took as long as it did.")
+@click.option("--request", type=int, metavar="ID", help="Explain why this request took so long.")
 @click.option("--at", type=QuantityOption(parse_duration), metavar="TIME",
-              help="The state of every layer at this time, such as 12m.")  # fmt: skip
+              help="Show the state of every layer at this time, such as 12m.")  # fmt: skip
 @option(
     "--decision",
     None,
-    "What a decision was based on and what followed, as in scaling-17.",
+    "Explain what a decision was based on and what followed, as in scaling-17.",
     metavar="ID",
 )
-@json_option("the same as JSON")
+@json_option("the explanation as JSON")
 def explain(
     folder: Path, request: int | None, at: float | None, decision: str | None, json_to: str | None
 ) -> None:

@@ -45,7 +45,7 @@ SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
     "--find",
     click.Choice(FINDS),
     "The cheapest deployment; the most traffic that the scenario's own servers carry; or the "
-    "load at which their latency turns.",
+    "load at which their latency starts to climb (the knee).",
     default="deployment",
 )
 @click.option(
@@ -60,7 +60,7 @@ SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
 @click.option("--routers", metavar="A,B,...", help="Router policies to try.")
 @set_option("Override a field, also of `plan`, as in plan.prices.h200=3.2.")
 @seed_option()
-@seeds_option(FEWEST_SEEDS, USUAL_SEEDS, "How many further seeds test the answer.")
+@seeds_option(FEWEST_SEEDS, USUAL_SEEDS, "Number of further seeds that verify the answer.")
 @option(
     "--budget",
     FiniteRange(1),
@@ -69,13 +69,13 @@ SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
 )
 @run_options
 @json_option("plan.json")
-@output_option("runs/plan-NAME, with -load or -knee for these")
+@output_option("runs/plan-NAME, plus -load or -knee")
 def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) -> int:
     """Find the cheapest deployment that attains an SLO, or the load that one can carry.
 
-    The choices are under `plan` in the scenario, or in options; the rest is derived from the
-    scenario. Prints the answer, the runners-up and why the others fail, and writes a folder with
-    report.html to look at and plan.json. Exit 1: nothing is good enough.
+    The options to choose from are under `plan` in the scenario, or on the command line; everything
+    else is derived from the scenario. Prints the answer, the runners-up and why the others fail,
+    and writes a folder with report.html and plan.json. Exit 1: nothing is good enough.
     """
     from windtunnel.report.files.folder import result_bytes
     from windtunnel.report.page.plan import plan_page

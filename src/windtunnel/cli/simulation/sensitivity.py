@@ -36,9 +36,9 @@ USUAL_SEEDS = 3
 def sensitivity(scenario: Path, varied: tuple[str, ...], **asked: Any) -> None:
     """Rank the settings that a figure depends on.
 
-    Runs the scenario at points that a method chooses, all with the same seeds. Prints a bar per
-    setting, and writes a folder: report.html, and results.parquet with all points. Interrupted, the
-    same command continues.
+    Runs the scenario at points that the method chooses, all with the same seeds. Prints a bar per
+    setting, and writes a folder: report.html, and results.parquet with all points. The same command
+    continues an interrupted study.
     """
     from windtunnel.report.page.sensitivity import sensitivity_page
     from windtunnel.report.terminal.layout import screen

@@ -70,7 +70,7 @@ NOT_TEXT = {
 @click.option(
     "--check",
     is_flag=True,
-    help="Check invariants after every event: what it changed, and everything at intervals.",
+    help="Check invariants after every event: on the state it changed, and in full at intervals.",
 )
 @click.option(
     "--trust",
@@ -81,7 +81,7 @@ NOT_TEXT = {
 @seeds_option(
     FEWEST_SEEDS,
     None,
-    f"With --trust: how many seeds, from the scenario's on. [default: {USUAL_SEEDS}]",
+    f"With --trust: number of seeds, starting with the scenario's. [default: {USUAL_SEEDS}]",
 )
 @option(
     "--step-error",
@@ -91,11 +91,11 @@ NOT_TEXT = {
         "is too much or too little",
         f"0% to {LARGEST_STEP_ERROR:.0%}",
     ),
-    "With --trust: how far step times may be off, as in 5%. [default: what was measured]",
+    "With --trust: error of step times to assume, as in 5%. [default: as measured]",
     metavar="SHARE",
 )
 @memory_option()
-@jobs_option("With --trust: how many processes. [default: by load and cores]")
+@jobs_option("With --trust: number of processes. [default: by load and cores]")
 def simulate(
     scenario: Path,
     output: str | None,
@@ -111,9 +111,9 @@ def simulate(
 ) -> None:
     """Run a scenario and show what happened.
 
-    Prints a table, and writes a folder: report.html to look at, result.json, requests.parquet and
-    more. With `--json -` and no `-o` there is no folder, only the result on standard output. Exit
-    3: an invariant broke, or the run ended early with partial results.
+    Prints a table, and writes a folder with report.html, result.json, requests.parquet and more.
+    With `--json -` and no `-o`, only the result is printed and no folder is written. Exit 3: an
+    invariant broke, or the run ended early with partial results.
     """
     from windtunnel.analysis.run_folder import ALL, EVENTS
     from windtunnel.cli.watch import RunWatch

@@ -21,7 +21,7 @@ WELL_FORMED = re.compile(r"[A-Za-z0-9_-]{16,200}")
 @click.option("--runs", type=FILE, default=Path("runs"), show_default=True, metavar="FOLDER",
               help="Folder of runs; existing ones are the history.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True,
-              help="Where to listen; 0 takes a free port and says which.")  # fmt: skip
+              help="Port to listen on; 0 takes a free port and prints it.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True,
               help="Address to listen on; any but loopback requires a token.")  # fmt: skip
 @click.option("--attach", "attached", multiple=True, metavar="URL",
@@ -29,9 +29,9 @@ WELL_FORMED = re.compile(r"[A-Za-z0-9_-]{16,200}")
 def studio(folder: Path, runs: Path, port: int, host: str, attached: tuple[str, ...]) -> None:
     """Edit scenarios, watch runs and compare them in a browser.
 
-    Serves the scenario files below FOLDER (the current one) and the runs in --runs. Errors are
-    shown while you type, charts grow during a run, and a click explains a slow request. Ctrl-C
-    stops it. The variable WINDTUNNEL_STUDIO_TOKEN may hold the token.
+    Serves the scenario files in FOLDER (default: the current one) and the runs in --runs. Errors
+    are shown while you type, charts update during a run, and a click explains a slow request.
+    Ctrl-C stops it. The environment variable WINDTUNNEL_STUDIO_TOKEN may hold the token.
     """
     from windtunnel.live.emulate.serving import listen, run
     from windtunnel.studio.app import Studio, is_loopback, new_token

@@ -47,7 +47,7 @@ def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **a
 
     Every point runs with the same seeds, and so with the same requests at the same times. Prints a
     table of means, and writes a folder: report.html with Pareto fronts, results.parquet with a row
-    per point and seed. Interrupted, the same command continues. Exit 1: a point failed.
+    per point and seed. The same command continues an interrupted sweep. Exit 1: a point failed.
     """
     from windtunnel.report.page.sweep import sweep_page
     from windtunnel.report.terminal.layout import screen

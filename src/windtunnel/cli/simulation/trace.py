@@ -80,7 +80,7 @@ reading_options = together(
     click.option("--rate", type=RATE, metavar="RATE",
                  help="Conversations per second, for files without times."),
     click.option("--process", type=click.Choice(["poisson", "constant"]), default="poisson",
-                 help="How conversations without times begin. [default: poisson]"),
+                 help="Arrival process of conversations without times. [default: poisson]"),
     click.option("--turn-gap", type=SPAN, default="30s", metavar="TIME",
                  help="Time between turns of a conversation without times. [default: 30s]"),
     click.option("--seed", type=int, default=0, metavar="N", help="Seed of random draws."),
@@ -123,7 +123,7 @@ def describe(file: Path, json_to: str | None, **options: Any) -> None:
 @trace.command(short_help="Print the first requests.")
 @click.argument("file", type=FILE)
 @click.option("-n", "--count", type=click.IntRange(1, MOST_SHOWN), default=SHOWN, metavar="N",
-              help="How many requests. [default: 10]")  # fmt: skip
+              help="Number of requests. [default: 10]")  # fmt: skip
 @reading_options
 def head(file: Path, count: int, **options: Any) -> None:
     """Print the first requests, one JSON object per line, as Windtunnel reads them."""
@@ -140,7 +140,7 @@ def head(file: Path, count: int, **options: Any) -> None:
               help="parquet, csv, jsonl, azure, burstgpt, mooncake, blis. "
                    "[default: by OUT's ending]")  # fmt: skip
 @click.option("--speedup", type=float, default=1.0, metavar="X",
-              help="Let requests arrive X times as fast.")  # fmt: skip
+              help="Make requests arrive X times as fast.")  # fmt: skip
 @click.option("--first", type=click.IntRange(1, MOST_TAKEN), metavar="N",
               help="Only the first N requests.")  # fmt: skip
 @click.option("--start", type=TIME, metavar="TIME",
@@ -160,7 +160,7 @@ def convert(
     force: bool,
     **options: Any,
 ) -> None:
-    """Write a trace in another format, all of it or a part, faster or slower."""
+    """Write a trace in another format, whole or in part, faster or slower."""
     from windtunnel.workload.traces.writing import write_trace, written_format
 
     if not SLOWEST <= speedup <= FASTEST:
@@ -193,7 +193,7 @@ def _part(
 @trace.command(short_help="Fit synthetic traffic to a trace.")
 @click.argument("file", type=FILE)
 @click.option("-o", "--output", type=PLACE, metavar="FILE",
-              help="Write the workload section here; `-` prints it alone.")  # fmt: skip
+              help="Write the workload section here; `-` prints only that.")  # fmt: skip
 @click.option("--curve", is_flag=True,
               help="Let the rate vary over time as in the trace.")  # fmt: skip
 @click.option("--window", "window_s", type=SPAN, metavar="TIME",
@@ -203,7 +203,7 @@ def _part(
                    "fits]")  # fmt: skip
 @click.option("--name", metavar="NAME", help="Name of the source. [default: the file's name]")
 @click.option("--force", is_flag=True, help="Replace a file that already exists.")
-@json_option("how close the fit is, as JSON,")
+@json_option("the quality of the fit as JSON")
 @reading_options
 def fit(
     file: Path,
