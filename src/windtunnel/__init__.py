@@ -2,9 +2,9 @@
 
 From Python, with `import windtunnel as wt`:
 
-- `wt.simulate("scenario.yaml")` gives a result with the keys of `result.json`, shown by notebooks;
-- `wt.compare("a.yaml", "b.yaml")` holds designs against each other on the same traffic;
-- `wt.explain(result, request=7)` says why a request was slow;
+- `wt.simulate("scenario.yaml")` returns a result with the keys of `result.json`, for notebooks too;
+- `wt.compare("a.yaml", "b.yaml")` compares designs on the same traffic;
+- `wt.explain(result, request=7)` explains why a request was slow;
 - `wt.sweep("scenario.yaml", {...})` runs it at many settings;
 - `wt.plan("scenario.yaml")` finds the cheapest deployment that attains its SLO;
 - `wt.check("old.yaml", "new.yaml", trace="day.jsonl")` tries a change on recorded traffic.
@@ -42,7 +42,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 FORM = _settle()
-"""`compiled` or `interpreted`: how this process runs the hot modules."""
+"""`compiled` or `interpreted`: the form in which this process runs the hot modules."""
 
 _PLACES = {
     "load": "windtunnel.twin.scenario.load",
@@ -55,9 +55,9 @@ _PLACES = {
     "check": "windtunnel.api.searches",
     "WindtunnelError": "windtunnel.core.errors",
 }
-"""Where a public name is. Each is imported when it is first used, so that a start stays light."""
+"""The module of each public name. Names are imported on first use, so that `import` stays light."""
 
-if not TYPE_CHECKING:  # a type checker should take a misspelt name for what it is
+if not TYPE_CHECKING:  # so that a type checker reports misspelt names
 
     def __getattr__(name: str) -> object:
         if name not in _PLACES:

@@ -1,18 +1,18 @@
 """Chooses between the compiled and the interpreted form of the hot modules.
 
 Python prefers a binary beside a source file whatever their ages, so an edited module would silently
-run as it was before the edit. Three things make that impossible:
+run as it was before the edit. Three rules prevent that:
 
-- A build leaves a manifest: the modules it compiled, and a digest of every source of ours that the
-  compiler read (constants and layouts of imported modules end up in the binaries too). The digests
-  are compared before any other module of ours is imported, unless size and time of a file are
-  still those of the build; one difference makes all of them interpreted, because the binaries share
-  one library and are fresh or stale together.
-- All modules are in one library, which is named after those digests: only the one the manifest
-  names is ever found, wherever else on the path there may be more.
-- A binary that the manifest does not name is never loaded: without a manifest, none is.
+- A build leaves a manifest: the modules it compiled, and a digest of each of our sources that the
+  compiler read (constants and layouts of imported modules also end up in the binaries). The digests
+  are compared before any other module of ours is imported, unless a file's size and time are still
+  those of the build; one difference makes all modules interpreted, because the binaries share one
+  library and are fresh or stale together.
+- All modules are in one library, which is named after those digests: only the library that the
+  manifest names is ever found, even if the path has others.
+- A binary that the manifest does not name is never loaded; without a manifest, none is.
 
-The variable WINDTUNNEL_FORM overrides: `interpreted` ignores the binaries, `compiled` insists on
+The variable WINDTUNNEL_FORM overrides this: `interpreted` ignores the binaries, `compiled` requires
 them.
 """
 
@@ -35,7 +35,7 @@ from types import ModuleType
 PACKAGE = Path(__file__).resolve().parent
 FORMS = ("auto", "interpreted", "compiled")
 BINARY_SUFFIX = EXTENSION_SUFFIXES[0]
-"""Carries the Python version and the platform, so binaries for another Python are other files."""
+"""Contains the Python version and the platform, so binaries for another Python are other files."""
 LIBRARY_PREFIX = "windtunnel_"
 LIBRARY_SUFFIX = "__mypyc"
 _SPEAKS_FOR_ITSELF = (
@@ -47,11 +47,11 @@ _SPEAKS_FOR_ITSELF = (
 
 
 class FormRefused(ImportError):
-    """The form that WINDTUNNEL_FORM asks for cannot be had; `str()` is a sentence for a person."""
+    """The form that WINDTUNNEL_FORM demands is unavailable; `str()` is a sentence for people."""
 
 
 class BuildManifest:
-    """What a build compiled, and from what; paths are relative to the folder of the package."""
+    """What a build compiled, and its sources, relative to the folder that has the package."""
 
     def __init__(
         self,
@@ -62,22 +62,22 @@ class BuildManifest:
         self.modules = tuple(modules)
         self.sources = sources
         self.stamps = stamps or {}
-        """What `stamp_of` gave of sources when they were compiled."""
+        """The results of `stamp_of` for the sources when they were compiled."""
 
     @property
     def library(self) -> str:
-        """The shared library's module name, which says what it was built from."""
+        """The module name of the shared library, which identifies what it was built from."""
         text = json.dumps([self.modules, sorted(self.sources.items())])
         digest = hashlib.sha256(text.encode()).hexdigest()
         return f"{LIBRARY_PREFIX}{digest[:16]}{LIBRARY_SUFFIX}"
 
     @property
     def binary(self) -> str:
-        """The file that a complete build leaves."""
+        """The file name of the shared library that a complete build leaves."""
         return self.library + BINARY_SUFFIX
 
     def faults(self, root: Path) -> list[str]:
-        """Why the binaries under `root` may not be used; empty when they are fresh and complete."""
+        """Why the binaries under `root` cannot be used; empty if they are fresh and complete."""
         changed = [
             f"{source} changed after it was compiled"
             for source, digest in self.sources.items()
@@ -99,7 +99,7 @@ class BuildManifest:
 
 
 def digest_of(source: Path) -> str:
-    """The digest of a file; empty, and so equal to none, when it cannot be read."""
+    """The digest of a file; empty, and so equal to none, if it cannot be read."""
     try:
         return hashlib.sha256(source.read_bytes()).hexdigest()
     except OSError:
@@ -107,7 +107,7 @@ def digest_of(source: Path) -> str:
 
 
 def stamp_of(source: str | Path) -> list[int]:
-    """Size and time of a file, which an edit changes; empty when there is none."""
+    """Size and modification time of a file, which an edit changes; empty if there is none."""
     try:
         found = os.stat(source)
     except OSError:
@@ -116,12 +116,12 @@ def stamp_of(source: str | Path) -> list[int]:
 
 
 def manifest_path(package: Path = PACKAGE) -> Path:
-    """Where a build for this Python and platform leaves its manifest."""
+    """Path of the manifest of a build for this Python and platform."""
     return package / f"compiled{BINARY_SUFFIX.rpartition('.')[0]}.json"
 
 
 def read_manifest(package: Path = PACKAGE) -> BuildManifest | None:
-    """What was compiled for this Python; None when nothing was, or the manifest makes no sense."""
+    """The build for this Python; None if nothing was compiled or the manifest is invalid."""
     try:
         content = json.loads(manifest_path(package).read_bytes())
         modules = [str(name) for name in content["modules"]]
@@ -132,7 +132,7 @@ def read_manifest(package: Path = PACKAGE) -> BuildManifest | None:
 
 
 def entry_of(module: str) -> str:
-    """The name by which a library offers a module: names of modules have dots in them."""
+    """The name by which a library exports a module, whose own name has dots in it."""
     return module.replace(".", "___")
 
 
@@ -152,13 +152,14 @@ class LibraryLoader(ExtensionFileLoader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """It has run when it is created."""
+        """Does nothing: the module has already run when it is created."""
 
 
 class FormFinder:
-    """Finds our modules in the form that was decided, and nowhere else.
+    """Finds our modules in the chosen form, and nowhere else.
 
-    It has a finder's shape without its base class, whose import alone takes twenty milliseconds.
+    It has the interface of a finder without its base class, whose import alone takes twenty
+    milliseconds.
     """
 
     def __init__(self, root: Path, manifest: BuildManifest | None, refusal: str | None) -> None:
@@ -209,7 +210,7 @@ def _source_spec(fullname: str, path: Sequence[str]) -> ModuleSpec | None:
 
 
 def settle() -> str:
-    """Decides the form for this process, before any other module is imported; returns its name."""
+    """Chooses the form for this process, before any other module is imported; returns its name."""
     wanted = os.environ.get("WINDTUNNEL_FORM") or "auto"
     manifest = read_manifest() if wanted != "interpreted" else None
     faults = manifest.faults(PACKAGE.parent) if manifest else []
@@ -232,11 +233,11 @@ def settle() -> str:
 
 
 def form() -> str:
-    """The form that was decided for this process."""
+    """The form chosen for this process."""
     return next(finder.form for finder in sys.meta_path if isinstance(finder, FormFinder))
 
 
 def _some(faults: Sequence[str]) -> str:
-    """The first few, so that a fresh checkout does not fill the screen."""
+    """The first few faults, so that a fresh checkout does not fill the screen."""
     more = f" and {len(faults) - 2} more" if len(faults) > 2 else ""
     return ", ".join(faults[:2]) + more

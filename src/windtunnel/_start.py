@@ -1,7 +1,7 @@
-"""The start of the `windtunnel` program: Ctrl-C while it imports ends it at once, without a word.
+"""The start of the `windtunnel` program: Ctrl-C during imports ends it at once, silently.
 
-A KeyboardInterrupt amid imports would be a traceback, or whatever a library makes of it. Nothing is
-under way then that would have to be put in order.
+Otherwise a KeyboardInterrupt amid imports would end in a traceback, or in whatever a library makes
+of it. At that point there is nothing to clean up.
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` takes milliseconds to import
@@ -12,24 +12,24 @@ EXIT_INTERRUPTED = 130
 
 
 def is_program() -> bool:
-    """Whether this process is the `windtunnel` program, and no other that imports the package."""
+    """Whether this process is the `windtunnel` program, not one that imports the package."""
     if sys.argv[:1] == ["-m"]:  # so while Python looks for the module that it was told to run
         return sys.orig_argv[-len(sys.argv)] == "windtunnel"
     return os.path.basename("".join(sys.argv[:1])) in ("windtunnel", "windtunnel.exe")
 
 
 IS_PROGRAM = is_program()
-"""As it was when the package was first imported; Python changes the arguments later."""
+"""Determined at the first import of the package; Python changes the arguments later."""
 
 
 def leave_silently() -> None:
-    """Lets Ctrl-C end the process; one that is ignored, as in the background, stays so."""
+    """Makes Ctrl-C end the process; if it is ignored, as in the background, it stays so."""
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _leave)
 
 
 def listen() -> None:
-    """Lets Ctrl-C be a KeyboardInterrupt again."""
+    """Makes Ctrl-C raise KeyboardInterrupt again."""
     if _signal.getsignal(_signal.SIGINT) is _leave:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 

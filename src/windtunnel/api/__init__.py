@@ -1,1 +1,1 @@
-"""Windtunnel from Python: what `import windtunnel as wt` offers, as tables and figures."""
+"""Windtunnel from Python: the functions of `import windtunnel as wt`, their tables and figures."""

@@ -1,4 +1,4 @@
-"""A page of the product as a figure: shown in a notebook, or saved as a file."""
+"""A page of the product as a figure: shown in a notebook, or saved to a file."""
 
 from html import escape
 from pathlib import Path
@@ -9,13 +9,13 @@ HEIGHT_PX = 720
 
 
 class FigurePage:
-    """A page with charts that needs no other file and asks no other host for anything."""
+    """A self-contained page with charts: it loads no other file and contacts no host."""
 
     def __init__(self, html: str) -> None:
         self.html = html
 
     def save(self, path: str | Path) -> Path:
-        """Writes the page, and says where it is."""
+        """Writes the page, and returns its path."""
         place = Path(path)
         try:
             place.write_text(self.html, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Values that people give from Python, as a scenario may have them."""
+"""Converts values given from Python to those that a scenario may have."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from windtunnel.settings.document import Plain
 from windtunnel.settings.fields import shown
 
 Sets = Mapping[str, Plain] | Sequence[str]
-"""Overrides: values by path, or texts as `--set` takes them."""
+"""Overrides: values by path, or texts in the form of `--set`."""
 SETS_ALLOWED = '{"serving.pools.0.replicas": 2} or ["serving.pools.0.replicas=2"]'
 
 
 def set_texts(sets: Sets | None) -> list[str]:
-    """Overrides as `--set` takes them."""
+    """Overrides as texts in the form of `--set`."""
     if isinstance(sets, Sequence) and not isinstance(sets, str):
         for text in sets:
             if not isinstance(text, str):
@@ -28,7 +28,7 @@ def set_texts(sets: Sets | None) -> list[str]:
 
 
 def file_of(given: Any, where: str, allowed: str = "the path of a file") -> Path:
-    """The path of a file or a folder, or a sentence."""
+    """The path of a file or a folder; an InputError for anything else."""
     if not isinstance(given, str | Path) or "\0" in str(given):
         raise InputError(f"{shown(given)} is not a path", where=where, allowed=allowed)
     if "\n" in str(given):
@@ -38,7 +38,7 @@ def file_of(given: Any, where: str, allowed: str = "the path of a file") -> Path
 
 
 def mapping_of(given: Any, where: str, allowed: str) -> Mapping[str, Any]:
-    """Settings by path, or a sentence."""
+    """Settings by path; an InputError for anything else."""
     if not isinstance(given, Mapping):
         what = f"{shown(given)} is not a dictionary of values by path"
         raise InputError(what, where=where, allowed=allowed)
@@ -49,7 +49,7 @@ def mapping_of(given: Any, where: str, allowed: str) -> Mapping[str, Any]:
 
 
 def plain_of(value: Any, where: str) -> Plain:
-    """A value as a scenario may have it; numbers and arrays of NumPy become those of Python."""
+    """A value in the form that a scenario may have; NumPy values become Python's."""
     try:
         found: Plain = json.loads(json.dumps(value, default=_of_numpy, allow_nan=False))
     except (TypeError, ValueError):

@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 SEEDS_OF_A_COMPARISON = 5
 FOLDER_OF_A_DICT = "scenario.yaml"
-"""Where a scenario without a file is taken to be: paths in it start from the working folder."""
+"""The assumed path of a scenario without a file: paths in it are relative to the working folder."""
 
 Scenario = str | Path | Mapping[str, Any] | ScenarioPlan
-"""A file, its content as a dictionary, or what `wt.load` returned."""
+"""A file, its content as a dictionary, or the result of `wt.load`."""
 SCENARIO_ALLOWED = "the path of a file, its content as a dictionary, or what wt.load returned"
 
 
 class RunResult(dict[str, Any]):
-    """What a run gave: a dictionary with the keys of `result.json`.
+    """The result of a run: a dictionary with the keys of `result.json`.
 
-    It shows itself in a notebook. `requests` and `timeline` are tables of Arrow, `plot` is the
-    report, `explain` says why a request was slow. Those need the files of the run. Where `simulate`
-    was not told a folder for them, the first of them runs the scenario once more and records it:
-    the same seed gives the same run.
+    A notebook displays it. `requests` and `timeline` are Arrow tables, `plot` is the report,
+    `explain` says why a request was slow. These need the files of the run. If `simulate` was given
+    no folder for them, the first use runs the scenario once more and records it: the same seed
+    gives the same run.
     """
 
     def __init__(self, plan: ScenarioPlan, result: Mapping[str, Any], folder: Path | None) -> None:
@@ -50,7 +50,7 @@ class RunResult(dict[str, Any]):
 
     @property
     def folder(self) -> Path:
-        """The files of this run. Those of a temporary folder go when the result does."""
+        """The folder with the files of this run. A temporary one is deleted with the result."""
         if self._folder is None:
             place = tempfile.mkdtemp(prefix="windtunnel-")
             weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
@@ -60,7 +60,7 @@ class RunResult(dict[str, Any]):
 
     @property
     def requests(self) -> "pa.Table":
-        """A row per request, in the order in which they ended."""
+        """A row per request, in order of completion."""
         from windtunnel.analysis.run_folder import REQUESTS
 
         return _table(self.folder / REQUESTS)
@@ -81,7 +81,7 @@ class RunResult(dict[str, Any]):
         return polars_of(self.requests)
 
     def plot(self) -> FigurePage:
-        """The report: latencies, load over time, and what was slow."""
+        """The report: latencies, load over time, and slow requests."""
         from windtunnel.report.page.render import report_page
 
         return FigurePage(report_page(self.folder))
@@ -93,7 +93,7 @@ class RunResult(dict[str, Any]):
         at: str | float | None = None,
         decision: str | None = None,
     ) -> "Explanation":
-        """As `wt.explain`, of this run."""
+        """Like `wt.explain`, for this run."""
         return explain(self, request=request, at=at, decision=decision)
 
     def __repr__(self) -> str:
@@ -134,11 +134,11 @@ def simulate(
     check: bool = False,
     folder: str | Path | None = None,
 ) -> RunResult:
-    """Runs a scenario: a file, a dictionary, or a plan of `wt.load`.
+    """Runs a scenario: a file, a dictionary, or a plan from `wt.load`.
 
-    `sets` are overrides: `{"serving.pools.0.replicas": 8}`, or texts as `--set` takes them. With
-    `check`, invariants are checked after every event. A `folder` gets the files of the run, as
-    the command of the same name writes them.
+    `sets` are overrides: `{"serving.pools.0.replicas": 8}`, or texts in the form of `--set`. With
+    `check`, invariants are checked after every event. The files of the run are written to `folder`,
+    as by the command of the same name.
     """
     plan = plan_of(scenario, sets, seed)
     if folder is None:
@@ -161,7 +161,7 @@ def record(plan: ScenarioPlan, folder: Path, *, check: bool = False) -> dict[str
 
 
 def plan_of(scenario: Scenario, sets: Sets = (), seed: int | None = None) -> ScenarioPlan:
-    """The plan of a file, of a dictionary, or as it is."""
+    """The plan of a file or a dictionary; a plan is returned as it is."""
     if isinstance(scenario, ScenarioPlan):
         if sets or seed is not None:
             what = "a loaded scenario has its settings already"
@@ -178,7 +178,7 @@ def plan_of(scenario: Scenario, sets: Sets = (), seed: int | None = None) -> Sce
 class ComparisonTable(ResultTable):
     """A row per figure and design; differences are from the first design.
 
-    `found` is all of it as plain data, as `compare.json` has it.
+    `found` is everything as plain data, like `compare.json`.
     """
 
     def __init__(self, found: dict[str, Any]) -> None:
@@ -221,9 +221,9 @@ def compare(
     seed: int | None = None,
     jobs: int | None = None,
 ) -> ComparisonTable:
-    """Designs on the same traffic, each compared with the first, with 95% confidence intervals.
+    """Compares designs on the same traffic, each with the first, with 95% confidence intervals.
 
-    `names` are what the designs are called: those of the scenarios where they differ.
+    `names` are the names of the designs; by default those of the scenarios, numbered if not unique.
     """
     from windtunnel.search.repeats.comparison import Design
     from windtunnel.search.repeats.comparison import compare as hold_against
@@ -246,7 +246,7 @@ def compare(
 
 
 class Explanation:
-    """The causes of what was asked about. `found` is plain data; as text it is for people."""
+    """The causes of a slow request or a decision. `found` is plain data; `str()` is for people."""
 
     def __init__(self, found: "Explained", text: str) -> None:
         self.found = found
@@ -269,7 +269,7 @@ def explain(
     at: str | float | None = None,
     decision: str | None = None,
 ) -> Explanation:
-    """Why a request was slow, what was going on at a time, or what a decision was based on.
+    """Explains why a request was slow, the state at a time, or what a decision was based on.
 
     `of` is a result of `wt.simulate`, or the folder of a run. Without an option it lists slow
     requests and large decisions.

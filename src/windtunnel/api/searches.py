@@ -1,4 +1,4 @@
-"""Searches from Python: `wt.sweep`, `wt.sensitivity`, `wt.plan`, `wt.check`, which give tables."""
+"""Searches from Python: `wt.sweep`, `wt.sensitivity`, `wt.plan` and `wt.check`, as tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,10 +41,10 @@ SEEDS_OF_A_STUDY = 3
 
 
 class SweepTable(ResultTable):
-    """A row per point and seed; a notebook shows the means of points.
+    """A row per point and seed; a notebook displays the means of points.
 
-    `means` has a row per point, `front` the Pareto front, and `summary` is all of it
-    as plain data, with intervals.
+    `means` has a row per point, `front` is the Pareto front, and `summary` is everything as plain
+    data, with intervals.
     """
 
     def __init__(self, whole: ResultTable, summary: dict[str, Any]) -> None:
@@ -90,9 +90,9 @@ def sweep(
 ) -> SweepTable:
     """Runs a scenario file at many settings, every point with the same seeds.
 
-    `vary` has the values of every setting, `sets` what is set for all. `metrics` are the figures
-    that a notebook shows. What a `cache` folder has is not run again. Everything else is as for the
-    command of the same name.
+    `vary` has the values of each setting; `sets` are overrides for all points. `metrics` are the
+    figures that a notebook displays. Runs found in the `cache` folder are not repeated. Everything
+    else is as for the command of the same name.
     """
     sweep = prepare(
         origin_of(scenario, sets),
@@ -110,9 +110,9 @@ def sweep(
 
 
 class SensitivityTable(ResultTable):
-    """A row per setting, those that matter most first.
+    """A row per setting, the most influential first.
 
-    `points` has all runs, and `summary` is what was found as plain data.
+    `points` has all runs, and `summary` is the result as plain data.
     """
 
     def __init__(self, summary: dict[str, Any], points: ResultTable) -> None:
@@ -165,9 +165,9 @@ SHOWN_OF_PLAN = ("label", "cost_per_hour", "attained", "low", "reason", "why")
 
 
 class PlanTable(ResultTable):
-    """A row for each candidate, or for each load that was tried; and the answer.
+    """A row for each candidate or each load that was tried, and the answer.
 
-    With several models, `models` has the answer for each: its `best`, and `why` where it has none.
+    With several models, `models` has the answer for each: its `best`, or `why` if it has none.
     """
 
     def __init__(self, found: Mapping[str, Any], asked: PlannedScenario) -> None:
@@ -194,14 +194,14 @@ class PlanTable(ResultTable):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The answer: a candidate, the load that is carried, or the knee; None: there is none."""
+        """The answer: a candidate, the load carried, or the knee; None if there is none."""
         key = {DEPLOYMENT: "best", "load": "carried"}.get(self.found["find"], "knee")
         row: dict[str, Any] | None = self.found[key]
         return row
 
     @property
     def models(self) -> dict[str, dict[str, Any]]:
-        """Of a plan of several models, by name."""
+        """The answers of a plan of several models, by model."""
         return {one["model"]: one for one in self.found.get("models", ())}
 
     @property
@@ -211,13 +211,13 @@ class PlanTable(ResultTable):
 
     @property
     def closest(self) -> dict[str, Any] | None:
-        """The candidate that came closest, where none is good enough."""
+        """The candidate that came closest, if none is good enough."""
         row: dict[str, Any] | None = self.found.get("closest")
         return row
 
     @property
     def not_tried(self) -> list[str]:
-        """What a reader might take for tried."""
+        """Sentences about what was not tried, but might be assumed to have been."""
         return list(self.found["not_tried"])
 
 
@@ -236,9 +236,9 @@ def plan(
     jobs: int | None = None,
     cache: str | Path | None = None,
 ) -> PlanTable:
-    """The cheapest deployment of a scenario file that attains its SLO, or what its servers carry.
+    """Finds the cheapest deployment that attains the SLO, or the load that the servers carry.
 
-    `sets` may say what to choose from, as in `{"plan.accelerators": ["h200", "l40s"]}`. Everything
+    `sets` may list what to choose from, as in `{"plan.accelerators": ["h200", "l40s"]}`. Everything
     else is as for the command of the same name.
     """
     question = Question(
@@ -257,7 +257,7 @@ def plan(
 
 
 class CheckTable(ResultTable):
-    """A row per figure, with its difference; `found` is all of it, as `check.json` has it."""
+    """A row per figure, with its difference; `found` is everything, like `check.json`."""
 
     def __init__(self, found: dict[str, Any]) -> None:
         rows = [_row_of(metric) for metric in found["metrics"]]
@@ -308,7 +308,7 @@ def check(
     block: str | None = None,
     jobs: int | None = None,
 ) -> CheckTable:
-    """A changed configuration against a base: two files, or one and `base`, a Git revision.
+    """Compares a changed configuration with a base: two files, or one and `base`, a Git revision.
 
     `most` and `least` have limits by figure, as in `{"latency.ttft.p99": "+10%"}`. Everything else
     is as for the command of the same name.
@@ -340,12 +340,12 @@ def _workers(on: str, jobs: int | None, cache: str | Path | None) -> Workers:
 
 
 def origin_of(scenario: str | Path, sets: Sets | None) -> Origin:
-    """The scenario of a file, with what is set for all points."""
+    """The scenario of a file, with overrides for all points."""
     return Origin.read(file_of(scenario, "scenario"), set_texts(sets))
 
 
 def axes_in(vary: Varied) -> list[Axis]:
-    """The axes that a mapping asks for."""
+    """The axes that a mapping describes."""
     given = mapping_of(vary, "vary", EXAMPLE)
     return [_axis(path, values) for path, values in given.items()] or axes_of([])
 

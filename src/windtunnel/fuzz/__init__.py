@@ -1,1 +1,1 @@
-"""Fuzzing: scenarios drawn from seeds, run with every invariant; failures are shrunk."""
+"""Fuzzing: random scenarios, run with every invariant checked; failures are shrunk."""

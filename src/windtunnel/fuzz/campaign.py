@@ -1,4 +1,4 @@
-"""A campaign: what failed before, then scenarios of many seeds, in worker processes."""
+"""A campaign: runs earlier failures again, then scenarios of many seeds, in worker processes."""
 
 import shlex
 from collections import deque
@@ -40,26 +40,26 @@ from windtunnel.settings.drawing import Values
 TWICE_EVERY = 8
 """One in this many seeds is run a second time and must give the same result."""
 MANGLE_EVERY = 2
-"""One in this many seeds is also loaded with nonsense in it."""
+"""One in this many seeds is also loaded with invalid values in it."""
 MOST_TRIES_APART = 60
-"""Runs that a failure may take whose runs end processes, or take all the time that they have."""
+"""Most runs for shrinking a failure that ends its process or uses up its time limit."""
 
 
 class Revisit(msgspec.Struct, frozen=True):
-    """A task whose worker died: it is made small in processes of its own."""
+    """A task whose worker died: it is shrunk with a process of its own for each run."""
 
     task: int | str
     status: int
 
 
 Task = int | str | Revisit
-"""A seed to draw from, the path of a scenario that failed once, or one of these again."""
+"""A seed to draw from, the path of a scenario that failed before, or either of them again."""
 CampaignProgress = Callable[[int, int], None]
-"""Called with how many tasks have ended, and how many of them found something."""
+"""Called with the number of tasks that have ended, and the number of failures so far."""
 
 
 class FuzzFinding(msgspec.Struct, frozen=True):
-    """Something that broke, with the smallest scenario that breaks it."""
+    """A failure, with the smallest scenario that causes it."""
 
     task: int | str
     breach: Breach
@@ -67,7 +67,7 @@ class FuzzFinding(msgspec.Struct, frozen=True):
 
 
 class Campaign:
-    """What a campaign has found so far; it is complete also after an interrupt."""
+    """The findings of a campaign so far; they are consistent even after an interrupt."""
 
     def __init__(self, output: Path, corpus: Path) -> None:
         self._output = output
@@ -80,12 +80,12 @@ class Campaign:
         return len(self._failures)
 
     def result(self) -> dict[str, Any]:
-        """As plain data; failures of the corpus first, then by seed."""
+        """The findings as plain data; failures of the corpus come first, then those by seed."""
         failures = [self._failures[key] for key in sorted(self._failures)]
         return {"seeds": self.seeds, "broken": len(failures), "failures": failures}
 
     def run(self, tasks: Iterable[Task], jobs: int, progress: CampaignProgress) -> None:
-        """Works through all tasks; a failure is on disk before progress is reported."""
+        """Runs all tasks; a failure is on disk before progress is reported."""
         agenda = _Agenda(tasks)
         with Processes(work, jobs) as processes:
             for done, (number, answer) in enumerate(processes.map(agenda), start=1):
@@ -96,7 +96,7 @@ class Campaign:
                 progress(done, self.broken)
 
     def take(self, task: Task, answer: Answer[FuzzFinding | None]) -> Revisit | None:
-        """Counts what came of a task, and keeps it if something broke; what must be done again."""
+        """Counts a task and stores its failure, if any; returns a task to run again."""
         if isinstance(task, int):
             self.seeds += 1
         named = task.task if isinstance(task, Revisit) else task
@@ -141,7 +141,7 @@ class Campaign:
 
 
 class _Agenda(Iterator[Task]):
-    """Tasks by their numbers as they are given out; more can come while others are worked at."""
+    """Tasks by number, as they are handed out; more can be added during the campaign."""
 
     def __init__(self, tasks: Iterable[Task]) -> None:
         self._tasks = iter(tasks)
@@ -160,21 +160,21 @@ class _Agenda(Iterator[Task]):
 
 
 def work(task: Task) -> FuzzFinding | None:
-    """What a worker does with a task, within its time and memory."""
+    """Runs a task in a worker, within its limits of time and memory."""
     bound_memory()
     collect_cycles()
     return look_into(task)
 
 
 def look_into(task: Task) -> FuzzFinding | None:
-    """None where all is well."""
+    """Runs a task; None if nothing failed."""
     if isinstance(task, Revisit):
         return _revisit(task)
     return _run_again(task) if isinstance(task, str) else examine(task)
 
 
 def examine(seed: int) -> FuzzFinding | None:
-    """Draws the scenario of a seed, runs it, and makes it small if something breaks."""
+    """Draws and runs the scenario of a seed, and shrinks it if something fails."""
     document = draw(seed)
     twice = seed % TWICE_EVERY == 0
 
@@ -199,7 +199,7 @@ def examine(seed: int) -> FuzzFinding | None:
 
 
 def _run_again(path: str) -> FuzzFinding | None:
-    """A scenario of the corpus; one that is refused by now has nothing more to say."""
+    """Runs a scenario of the corpus; one that is now rejected is no finding."""
     try:
         document = read_document(Path(path))
     except InputError:
@@ -211,7 +211,7 @@ def _run_again(path: str) -> FuzzFinding | None:
 
 
 def _revisit(again: Revisit) -> FuzzFinding:
-    """Makes a scenario small that ended its worker; each run is in a process of its own."""
+    """Shrinks a scenario that ended its worker, with a process of its own for each run."""
     document = _drawn(again.task)
     twice = isinstance(again.task, str) or again.task % TWICE_EVERY == 0
 
@@ -228,7 +228,7 @@ def _revisit(again: Revisit) -> FuzzFinding:
 
 
 def _drawn(task: int | str) -> Values:
-    """The scenario of a task, as far as there is one."""
+    """The scenario of a task; empty if it cannot be drawn or read."""
     try:
         return draw(task) if isinstance(task, int) else read_document(Path(task))
     except Exception:  # noqa: BLE001 - drawing may be what failed
@@ -236,7 +236,7 @@ def _drawn(task: int | str) -> Values:
 
 
 def _stumbled(task: int | str, error: Exception) -> FuzzFinding:
-    """The fuzzer itself failed on a task: that is a finding, too, and the campaign goes on."""
+    """Turns a failure of the fuzzer itself into a finding, so that the campaign continues."""
     if isinstance(error, OutputError):
         raise error
     return FuzzFinding(task, escaped(error), _drawn(task))

@@ -1,7 +1,7 @@
-"""Scenarios as files: written as a person would, whole or not at all, and read again.
+"""Scenarios as files: written in readable form, complete or not at all, and read back.
 
-A scenario may name files that lie beside it: manifests and traces. Here all is one document: what
-the files have stands in it under `files`, which is not a key of a scenario.
+A scenario may name files beside it: manifests and traces. Here everything is one document: the
+content of those files is under `files`, which is not a key of a scenario.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from windtunnel.settings.drawing import Values
 
 ENDING = ".yaml"
 FILES = "files"
-"""Where a document has what lies beside the scenario: by name, a list of manifests, or text."""
+"""Key under which a document has the files beside the scenario: manifests or text by name."""
 BESIDE = ".yml"
 """Suffix of files that are not scenarios, so that they can be in a folder of scenarios."""
 
 
 def text_of(document: Values) -> str:
-    """The scenario as YAML, in the order of its keys, without what lies beside it."""
+    """The scenario as YAML, in the order of its keys, without the files beside it."""
     return _text([{key: value for key, value in document.items() if key != FILES}])
 
 
@@ -34,18 +34,18 @@ def _text(documents: list[Any]) -> str:
 
 
 Put = Callable[[Path, bytes], object]
-"""Writes a file. One that may leave it torn will do in a folder that no other process reads."""
+"""Writes a file. It need not be atomic in a folder that no other process reads."""
 
 
 def write_document(path: Path, document: Values, note: str = "", *, put: Put = write_whole) -> None:
-    """Puts a scenario at its place with a note above it, and files that it names beside it."""
+    """Writes a scenario with a note at its top, and the files it names beside it."""
     write_beside(path, document, put=put)
     lines = "".join(f"# {line}".rstrip() + "\n" for line in note.splitlines())
     _write(path, lines + text_of(document), put)
 
 
 def write_beside(path: Path, document: Values, *, put: Put = write_whole) -> None:
-    """Puts the files beside a scenario at `path` that it names."""
+    """Writes the files that a scenario at `path` names, beside it."""
     beside = document.get(FILES)
     if isinstance(beside, dict):
         for name, manifests in beside.items():
@@ -63,7 +63,7 @@ def _write(place: Path, text: str, put: Put) -> None:
 
 
 def read_document(path: Path) -> Values:
-    """The content of a file, unchecked; an InputError if it is not a scenario."""
+    """Reads a file and those it names, unchecked; an InputError if it is not a scenario."""
     document: Values = parse_document(read_text(path), str(path)).data
     files: Values = {}
     for section in ("gangs", "scaling"):
@@ -80,14 +80,14 @@ def read_document(path: Path) -> Values:
 
 
 def _below(value: Any, *keys: str) -> Any:
-    """The value under these keys; None where a key on the way does not lead to a mapping."""
+    """The value under these keys; None if one of them does not lead to a mapping."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
 def _list(value: Any) -> list[Any]:
-    """A list as it is; nothing where something else was written in its place."""
+    """The value if it is a list; else an empty list."""
     return value if isinstance(value, list) else []
 
 
@@ -97,7 +97,7 @@ def _manifests(path: Path) -> list[Values]:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The scenarios of a folder by name; none where there is no such folder."""
+    """The scenarios of a folder, sorted by name; empty if there is no such folder."""
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if path.suffix == ENDING and path.is_file())

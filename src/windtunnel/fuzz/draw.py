@@ -1,4 +1,4 @@
-"""Draws a whole scenario from a seed: plain data, as a file of a user would have it."""
+"""Draws a whole scenario from a seed: plain data, as in a user's file."""
 
 from windtunnel.core.random import Streams
 from windtunnel.fuzz.documents import BESIDE, FILES
@@ -25,7 +25,7 @@ __all__ = ["draw"]
 
 
 def draw(seed: int) -> Values:
-    """The scenario of a seed; it is meant to be valid, so that a refusal of it is a finding."""
+    """The scenario of a seed; it is meant to be valid, so that its rejection is a finding."""
     swarm = Swarm(Streams(seed))
     dice = swarm.dice("scenario")
     duration_s = dice.span(1.0, 90.0) if swarm.has("duration") else None

@@ -1,4 +1,4 @@
-"""Spoils a scenario in a few places: whatever is wrong then must be reported in a sentence."""
+"""Corrupts a scenario in a few places; every resulting fault must be reported as a sentence."""
 
 import copy
 from typing import Any
@@ -34,7 +34,7 @@ MOST_CHANGES = 3
 
 
 def mangle(document: Values, seed: int) -> Values:
-    """A copy with a few values replaced, left out, or put under keys that do not exist."""
+    """A copy with a few values replaced, removed, or duplicated under unknown keys."""
     dice = Dice(Streams(seed)["fuzz.mangle"])
     made = copy.deepcopy(document)
     for _ in range(dice.few(1, MOST_CHANGES)):
@@ -55,7 +55,7 @@ def mangle(document: Values, seed: int) -> Values:
 
 
 def _somewhere(document: Values, dice: Dice) -> Any:
-    """A mapping or a list that has something in it, at any depth."""
+    """A random non-empty mapping or list, at any depth."""
     holder: Any = document
     while True:
         below = [

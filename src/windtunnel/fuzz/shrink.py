@@ -1,4 +1,4 @@
-"""Makes a scenario that breaks something small: whatever can go without a change of cause, goes."""
+"""Shrinks a failing scenario: removes everything that does not change the cause of the failure."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -10,12 +10,12 @@ from windtunnel.fuzz.trial import Breach
 from windtunnel.settings.drawing import Values
 
 MOST_TRIES = 400
-"""Runs that one failure may take."""
+"""Most runs for shrinking one failure."""
 LONGEST_S = 120.0
-"""After so long the smallest scenario by then is taken: a run that does not end takes a minute."""
+"""Time limit, after which the smallest scenario so far is taken: an endless run takes a minute."""
 
 KEPT = ("name", "seed")
-"""Of the whole scenario: nothing would become simpler without them."""
+"""Top-level keys that stay: removing them would make nothing simpler."""
 
 ALONG = {
     "gangs": ("clique", "tensor_parallel"),
@@ -23,14 +23,14 @@ ALONG = {
     "scaling": ("startup", "drain"),
     "faults": ("retries",),
 }
-"""Keys of `serving` that have no use without a section, and go with it."""
+"""Keys of `serving` that are useless without a section, and are removed with it."""
 
 Attempt = Callable[[Values], Breach | None]
 Path = tuple[str | int, ...]
 
 
 class Shrunk:
-    """The smallest scenario so far, and the runs that are left to find a smaller one."""
+    """The smallest scenario so far, and the number of runs left to find a smaller one."""
 
     def __init__(self, document: Values, breach: Breach, attempt: Attempt, tries: int) -> None:
         self.document = document
@@ -40,7 +40,7 @@ class Shrunk:
         self._until_s = monotonic_s() + LONGEST_S
 
     def takes(self, candidate: Values) -> bool:
-        """Whether a smaller scenario breaks for the same cause; it then takes the place."""
+        """Takes a smaller scenario if it fails for the same cause; returns whether it did."""
         if self.tries_left <= 0 or candidate == self.document:
             return False
         if monotonic_s() > self._until_s:
@@ -57,9 +57,9 @@ class Shrunk:
 def shrink(
     document: Values, breach: Breach, attempt: Attempt, tries: int = MOST_TRIES
 ) -> tuple[Values, Breach]:
-    """A scenario that breaks as this one does and from which nothing more can be taken.
+    """The smallest scenario found that fails for the same cause.
 
-    Unless that takes `LONGEST_S`, it depends on nothing but the scenario.
+    Unless `LONGEST_S` is reached, it depends only on the scenario.
     """
     best = Shrunk(document, breach, attempt, tries)
     smaller = True
@@ -70,7 +70,7 @@ def shrink(
 
 
 def _drop(best: Shrunk) -> bool:
-    """Leaves out sections, entries and keys, the large ones first."""
+    """Removes sections, entries and keys, the large ones first."""
     smaller = False
     paths = sorted(_paths(best.document), key=lambda path: (len(path), _order(path)))
     for path in paths:
@@ -82,12 +82,12 @@ def _drop(best: Shrunk) -> bool:
 
 
 def _order(path: Path) -> tuple[str, ...]:
-    """Entries of a list from the last on, so that those before keep their places."""
+    """Sort key that takes list entries from the last, so that earlier ones keep their indices."""
     return tuple(f"{10**6 - step:07}" if isinstance(step, int) else step for step in path)
 
 
 def _simplify(best: Shrunk) -> bool:
-    """Puts plainer values in the place of others."""
+    """Replaces values by simpler ones."""
     smaller = False
     for path in sorted(_paths(best.document), key=_order):
         if path[-1] in KEPT:
@@ -101,7 +101,7 @@ def _simplify(best: Shrunk) -> bool:
 
 
 def _plainer(value: Any) -> Iterator[Any]:
-    """What could stand instead, the plainest first."""
+    """Simpler values to try, the simplest first."""
     if isinstance(value, str) and value.count("\n") > 2:  # a file: fewer lines, the first stays
         first, *lines = value.splitlines(keepends=True)
         half = len(lines) // 2
@@ -118,14 +118,14 @@ def _plainer(value: Any) -> Iterator[Any]:
 
 
 class _Gone:
-    """Stands for what is not there; None may be."""
+    """Marks a missing value, since None may be a value."""
 
 
 _GONE = _Gone()
 
 
 def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Of every value below."""
+    """The paths of all nested values."""
     items: Any = ()
     if isinstance(value, dict):
         items = value.items()
@@ -147,7 +147,7 @@ def _find(document: Any, path: Path) -> Any:
 
 
 def _without(document: Values, path: Path) -> Values:
-    """A copy without what is at `path`; references to what it names go, too."""
+    """A copy without the value at `path`, and without references to its name."""
     made = copy.deepcopy(document)
     gone = _find(made, path[:-1]).pop(path[-1])
     if len(path) == 1 and isinstance(made.get("serving"), dict):
@@ -160,7 +160,7 @@ def _without(document: Values, path: Path) -> Values:
 
 
 def _drop_files(document: Values) -> None:
-    """Leaves out what lies beside a scenario that does not name it any more."""
+    """Removes files that the scenario no longer names."""
     rest = [value for key, value in document.items() if key != FILES]
     named = set(_texts(rest))
     files = document.get(FILES)

@@ -1,4 +1,4 @@
-"""Runs one scenario with every invariant, and says what broke, if anything did."""
+"""Runs one scenario with every invariant checked, and reports what failed, if anything."""
 
 import hashlib
 import re
@@ -32,34 +32,34 @@ DIFFERS: Final = "differs"
 REFUSED: Final = "refused"
 DIED: Final = "died"
 OUT_OF_TIME: Final = "out of time"
-"""The name of a run that was ended by a clock."""
+"""The name of a breach whose run exceeded its time limit."""
 
 ENOUGH_EVENTS = 10_000
-"""Drawn scenarios end within some thousands of events. One that has had so many is cut off when a
-request of it finished in the second half of them: it is long, and not endless."""
+"""Events after which a long run is cut off, if a request finished in the second half of them: it is
+long but not endless. Drawn scenarios end within some thousands of events."""
 LIMITS: Final = {"restarts": 100, "resizes": 1_000, "events": 50_000}
-"""`progress` of a trial where its scenario has none. Drawn scenarios are small: what repeats so
-often while no request finishes will not end."""
+"""`progress` of a trial whose scenario sets none. Drawn scenarios are small: a run that exceeds
+these limits while no request finishes will not end."""
 
 LIMIT = re.compile(r"\(progress\.(\w+)")
-"""The limit that a sentence about a livelock names."""
+"""Matches the limit that a sentence about a livelock names."""
 OURS = "windtunnel"
 FOLDER = re.compile(r"\S*windtunnel-fuzz-[^/\\]+[/\\]")
-"""The folder of a trial in a sentence, where it is another every time."""
+"""Matches the temporary folder of a trial in a sentence, which differs every time."""
 NOWHERE = Path(gettempdir(), "windtunnel-fuzz-nowhere")
-"""The folder of a scenario that names no files."""
+"""The folder of a scenario that names no files; it does not exist."""
 SCENARIO = "scenario.yaml"
 
 
 class Breach(msgspec.Struct, frozen=True):
-    """What broke: of two breaches with one kind and one name, the cause is taken to be one."""
+    """What failed. Breaches of the same kind and name are assumed to have the same cause."""
 
     what: str
-    """One of the words above."""
+    """One of the constants above."""
     name: str
-    """The invariant, or the exception and where it came from."""
+    """The invariant, or the type of an exception and where it was raised."""
     sentence: str
-    """What a person reads."""
+    """The message for people."""
 
     @property
     def cause(self) -> tuple[str, str]:
@@ -67,13 +67,13 @@ class Breach(msgspec.Struct, frozen=True):
 
 
 class TookTooLong(BaseException):
-    """A run takes more time than it has. No `Exception`: what is interrupted must not handle it."""
+    """A run exceeds its time limit. Not an `Exception`, so that no handler catches it."""
 
 
 def attempt(document: Values, *, twice: bool = False, as_text: bool = True) -> Breach | None:
-    """Runs a scenario as a user's file would be, invariants checked after every event.
+    """Runs a scenario like a user's file, with invariants checked after every event.
 
-    With `twice` it is run again, with listeners and without checks: nothing may change by that.
+    With `twice` it is run again, with sinks and without checks: this must not change the result.
     """
     try:
         with loaded(with_limits(document), as_text=as_text) as plan:
@@ -106,29 +106,29 @@ def _run(plan: ScenarioPlan, *, twice: bool) -> Breach | None:
 
 
 def _is_asked_for(plan: ScenarioPlan, sentence: str) -> bool:
-    """Whether a livelock is what the scenario describes, so that its sentence is the right result.
+    """Whether a livelock is what the scenario describes, so that reporting it is correct.
 
-    With `wake: false` an autoscaler may take the last server from the requests that run on it; if
-    it counts those that wait, it starts one for them again, for ever.
+    With `wake: false` an autoscaler may remove the last server from the requests that run on it; if
+    it counts queued requests, it then starts one again, endlessly.
     """
     return plan.scaling is not None and not plan.scaling.timing.wake and "drains)" in sentence
 
 
 def _livelock(sentence: str) -> Breach:
-    """A run without progress, by the limit that ended it."""
+    """The breach of a run without progress, named by the limit that ended it."""
     limit = LIMIT.search(sentence)
     name = f"progress.{limit[1]}" if limit is not None else general(sentence)
     return Breach(ENDLESS, name, sentence)
 
 
 def with_limits(document: Values) -> Values:
-    """The scenario with limits of progress where it has none of its own."""
+    """The scenario with limits of progress for those that it does not set."""
     own = document.get("progress")
     return {**document, "progress": {**LIMITS, **(own if isinstance(own, dict) else {})}}
 
 
 def probe(document: Values, *, as_text: bool = True) -> Breach | None:
-    """Only loads a scenario that may be nonsense: a refusal is right, if it is a sentence."""
+    """Only loads a scenario that may be invalid: a rejection is correct if it is an InputError."""
     try:
         with loaded(document, as_text=as_text):
             return None
@@ -140,11 +140,11 @@ def probe(document: Values, *, as_text: bool = True) -> Breach | None:
 
 @contextmanager
 def loaded(document: Values, *, as_text: bool = True) -> Iterator[ScenarioPlan]:
-    """By way of a file, so that everything is looked up that a user's file has looked up.
+    """Loads a scenario through a file, so that everything is resolved as for a user's file.
 
-    Writing YAML and reading it again takes as long as checking it: without `as_text` only files
-    beside the scenario are written. They are there until the end of the block: a run reads its
-    traces as it goes.
+    Writing and reading YAML takes as long as checking it: without `as_text`, only the files beside
+    the scenario are written. They exist until the end of the block, since a run reads its traces as
+    it goes.
     """
     if not as_text and FILES not in document:
         yield load_document(Document(str(Path(NOWHERE, SCENARIO)), {**document}, {}))
@@ -161,7 +161,7 @@ def loaded(document: Values, *, as_text: bool = True) -> Iterator[ScenarioPlan]:
 
 
 def digest_of(done: Run) -> str:
-    """Of all that a run says, but for how often it was checked."""
+    """Digest of a run's result, without the counts of invariant checks."""
     return hashlib.sha256(msgspec.json.encode(_said(done))).hexdigest()
 
 
@@ -176,7 +176,7 @@ def invariant_of(broken: InvariantBroken) -> str:
 
 
 class _Watch:
-    """Looks at a run now and then, and ends one that is long: it goes on, but shows nothing new."""
+    """Watches a run, and ends one that is long but making progress: it would show nothing new."""
 
     def __init__(self) -> None:
         self._ended = 0  # requests that had finished
@@ -191,13 +191,13 @@ class _Watch:
 
 
 def _without_place(refusal: InputError) -> str:
-    """The fault without the line of the file, which shrinking moves."""
+    """The fault without its line in the file, which shrinking changes."""
     path = FOLDER.sub("", refusal.where or "").rpartition(": ")[2]
     return f"{path}: {refusal.what}"
 
 
 def escaped(error: Exception) -> Breach:
-    """An exception by its kind and the innermost place of ours that it passed."""
+    """The breach for an exception: its type, and the innermost function of ours in its trace."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if OURS in Path(frame.filename).parts]
     place = "nowhere"
@@ -209,7 +209,7 @@ def escaped(error: Exception) -> Breach:
 
 
 class _Digest:
-    """Takes the rows of ended requests, and only reads them."""
+    """A sink that only counts the rows of ended requests."""
 
     def __init__(self) -> None:
         self.rows = 0

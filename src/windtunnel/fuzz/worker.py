@@ -1,8 +1,8 @@
-"""Bounds what one task may take of its worker process, and runs scenarios that end processes.
+"""Limits the time and memory of a task in its worker, and runs scenarios that end processes.
 
-A run that takes too much CPU time is interrupted, and is a finding like others. Compiled code hears
-no signal: the system then ends the process, and the scenario is looked at again in processes of
-its own, one for each run, where it can be made small.
+A run that takes too much CPU time is interrupted, which is a finding. Compiled code does not react
+to the signal: the system then ends the process, and the scenario is run again with a process of its
+own for each run, so that it can be shrunk.
 """
 
 import gc
@@ -20,16 +20,16 @@ from windtunnel.fuzz.trial import DIED, Breach, TookTooLong, attempt
 from windtunnel.settings.drawing import Values
 
 LONGEST_TRIAL_S = 60.0
-"""CPU time of one run; drawn scenarios take less than one."""
+"""Limit on the CPU seconds of one run; drawn scenarios take less than one."""
 KILLED_AFTER = 2.0
-"""Times as long: then the system ends a process that did not hear."""
+"""Multiple of that CPU time after which the system ends a process that did not react."""
 HUNG_AFTER = 20.0
-"""Times as long on the clock: then the system ends a process that waits, and uses no CPU time."""
+"""Multiple of that time on the clock after which the system ends a process that hangs."""
 MOST_MEMORY = 4 << 30
-"""Bytes that a worker may add to its address space: a run that wants more gets a MemoryError."""
+"""Bytes that a worker may add to its address space; beyond that, a run gets a MemoryError."""
 COLLECT_EVERY = 64
-"""Runs after which a worker looks for cycles. Python would look while objects of a run are alive,
-and among all that is imported: a tenth of the time."""
+"""Runs between garbage collections of a worker. Python's automatic collection would scan the live
+objects of a run and everything imported, and take a tenth of the time."""
 
 CAN_FORK = hasattr(os, "fork")
 
@@ -37,9 +37,9 @@ _runs = itertools.count(1)
 
 
 def bound_memory() -> None:
-    """From now on this process gets no more than `MOST_MEMORY`; one that is bounded stays so.
+    """Limits this process to `MOST_MEMORY` more memory; an existing limit is kept.
 
-    Only `collect_cycles` looks for cycles in it.
+    It also disables automatic garbage collection, which `collect_cycles` replaces.
     """
     gc.disable()
     with suppress(ImportError, ValueError, OSError):
@@ -57,7 +57,7 @@ def bound_memory() -> None:
 
 @contextmanager
 def bounded_time(limit_s: float = LONGEST_TRIAL_S) -> Iterator[None]:
-    """So much CPU time, or `TookTooLong`; where nothing hears that, the process ends."""
+    """Limits CPU time: raises `TookTooLong`, or ends the process if it does not react."""
     if not hasattr(signal, "setitimer"):
         yield
         return
@@ -79,7 +79,7 @@ def _too_long(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a
 
 
 def collect_cycles() -> None:
-    """Called between runs: frees what they left, and never looks again at what is left then."""
+    """Collects garbage between runs, and exempts the surviving objects from later collections."""
     if next(_runs) % COLLECT_EVERY == 0:
         gc.collect()
         gc.freeze()
@@ -88,13 +88,13 @@ def collect_cycles() -> None:
 def attempt_in_time(
     document: Values, *, twice: bool = False, as_text: bool = True
 ) -> Breach | None:
-    """Runs a scenario within its time."""
+    """Runs a scenario within the time limit."""
     with bounded_time():
         return attempt(document, twice=twice, as_text=as_text)
 
 
 def attempt_apart(document: Values, *, twice: bool = False) -> Breach | None:
-    """Runs a scenario in a process of its own, whose end is a finding."""
+    """Runs a scenario in a process of its own; the death of that process is a finding."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -114,7 +114,7 @@ def attempt_apart(document: Values, *, twice: bool = False) -> Breach | None:
 
 
 def death(status: int) -> Breach:
-    """A process ended in the middle of a run: an exit status, or a signal below 0."""
+    """The breach of a process that died during a run: an exit status, or minus a signal."""
     why = f"status {status}" if status >= 0 else f"signal {-status}"
     if status < 0:
         with suppress(ValueError):

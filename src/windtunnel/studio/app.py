@@ -1,4 +1,4 @@
-"""The application: pages, an interface in JSON, and streams of events."""
+"""The studio's web application: pages, a JSON API, and event streams."""
 
 import hmac
 import ipaddress
@@ -35,10 +35,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Guard:
-    """Refuses requests without the token, and those of other sites' pages.
+    """Rejects requests without the token, and requests from pages of other sites.
 
-    Without a token (on loopback) the name that a browser used must be one of this machine: a page
-    of another site whose name was pointed here is refused, as is a request that such a page makes.
+    Without a token (on loopback), the Host that a browser sends must be this machine: this rejects
+    pages of another site whose name was rebound to this address, and the requests that they make.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -78,7 +78,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's own."""
+    """Whether a name or an address is this machine's loopback."""
     if host == "localhost":
         return True
     try:
@@ -97,7 +97,7 @@ def _json(content: Any, status: int = 200) -> Response:
 
 
 def _answering(handler: Handler) -> Handler:
-    """Errors are sentences here too."""
+    """Wraps a handler, so that errors are answered as sentences."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -112,14 +112,14 @@ def _answering(handler: Handler) -> Handler:
 
 
 class EditedText(msgspec.Struct):
-    """A scenario in the editor, and the file it was taken from."""
+    """A scenario in the editor, and the file it was opened from."""
 
     text: str
     file: str = "scenario.yaml"
 
 
 class Studio:
-    """What the routes do."""
+    """The handlers of the routes."""
 
     def __init__(self, folder: Path, runs: Path, attached: Sequence[str]) -> None:
         self._files = ScenarioFiles(folder)
@@ -147,7 +147,7 @@ class Studio:
         return Guard(Starlette(routes=routes), token)
 
     def close(self) -> None:
-        """Ends the runs that are under way."""
+        """Ends the runs in progress."""
         self._live.kill()
 
     async def page(self, _: Request) -> Response:
@@ -228,7 +228,7 @@ class Studio:
 
 
 async def _edited(request: Request) -> EditedText:
-    """What the editor sent, bounded."""
+    """The editor's text, bounded in size."""
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise InputError("the editor sends JSON", where="content-type")
     body = b""

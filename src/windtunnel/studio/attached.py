@@ -1,4 +1,4 @@
-"""What a running program publishes at /metrics: gauges as they are, counters as rates."""
+"""Metrics that a running program publishes at /metrics: gauges as they are, counters as rates."""
 
 import asyncio
 import math
@@ -16,7 +16,7 @@ MOST_SERIES = 80
 
 
 async def follow(url: str) -> AsyncIterator[dict[str, Any]]:
-    """A reading every two seconds; a program that does not answer is a reading too."""
+    """A reading every two seconds; an error is yielded if the program does not answer."""
     before: dict[str, float] = {}
     before_s = 0.0
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
@@ -51,7 +51,7 @@ async def _read(session: aiohttp.ClientSession, url: str) -> str:
 
 
 def parse(text: str) -> tuple[dict[str, str], dict[str, float]]:
-    """The kind and the value of each series, summed over labels; of histograms, count and sum."""
+    """The kind and value of each series, summed over labels; for histograms, count and sum."""
     from prometheus_client.parser import text_string_to_metric_families
 
     kinds: dict[str, str] = {}
@@ -74,7 +74,7 @@ def parse(text: str) -> tuple[dict[str, str], dict[str, float]]:
 def rated(
     kinds: dict[str, str], values: dict[str, float], before: dict[str, float], passed_s: float
 ) -> dict[str, float]:
-    """What a page draws: counters per second since the last reading, where there is one."""
+    """The series to draw: gauges, and counters per second if there was an earlier reading."""
     shown: dict[str, float] = {}
     for name, value in values.items():
         if len(shown) == MOST_SERIES:

@@ -1,4 +1,4 @@
-"""The runs in a folder: what each gave, over time, and which of its requests were slow."""
+"""The runs in a folder: results, time series, and slow requests."""
 
 import itertools
 import re
@@ -32,20 +32,20 @@ CHARTED = (
 
 
 class RunHistory:
-    """The runs below one folder, newest first."""
+    """The runs in one folder, newest first."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def folder_of(self, name: str) -> Path:
-        """The folder of a run; a name that leads elsewhere is refused."""
+        """The folder of a run; a name that leads elsewhere is rejected."""
         folder = self.root / name
         if not NAME.fullmatch(name) or not (folder / RESULT).is_file():
             raise InputError(f"there is no run {name[:80]!r} here", where=str(self.root))
         return folder
 
     def new(self, name: str, seed: int) -> Path:
-        """A folder for a run that is about to begin: made at once, so that no other run gets it."""
+        """Creates a folder for a new run, at once, so that no other run gets it."""
         stem = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{name}-{seed}")[:80].lstrip("-.") or "run"
         for number in itertools.count(1):
             folder = self.root / f"{stem}-{number}"
@@ -88,7 +88,7 @@ class RunHistory:
         }
 
     def shown(self, name: str) -> dict[str, Any]:
-        """A run as the page draws it."""
+        """A run in the form that the page draws."""
         folder = self.folder_of(name)
         result = result_of(folder)
         found = overview(RunReader(folder))
@@ -111,7 +111,7 @@ class RunHistory:
         return {"time": series.times[::each].tolist(), **columns}
 
     def side_by_side(self, names: Sequence[str]) -> dict[str, Any]:
-        """The figures of runs beside each other."""
+        """The figures of several runs side by side."""
         runs = [[figures_of(result_of(self.folder_of(name)))] for name in names]
         rows = [
             {
@@ -127,5 +127,5 @@ class RunHistory:
 
 
 def _number(value: Any) -> float | None:
-    """A figure of an untrusted file."""
+    """A figure from an untrusted file."""
     return value if value is None else float(value)

@@ -1,4 +1,4 @@
-"""Runs that are under way: each a process, watched by any number of pages."""
+"""Runs in progress: each is a process, watched by any number of pages."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ FAILED, DONE, AT = "failed", "done", "at"
 
 
 class StudioRun:
-    """One run: all that it has said so far, and a way to wait for more."""
+    """One run: all lines that it has written so far, and a way to wait for more."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class StudioRun:
             self._more.notify_all()
 
     async def watch(self) -> AsyncIterator[dict[str, Any]]:
-        """Everything that was said, then what comes, until the last line."""
+        """Yields all lines so far, then new ones, until the last."""
         place = 0
         while True:
             async with self._more:
@@ -54,7 +54,7 @@ class StudioRun:
 
 
 class LiveRuns:
-    """Starts runs, stops them, and remembers the last of those that have ended."""
+    """Starts and stops runs, and remembers the latest of those that have ended."""
 
     def __init__(self) -> None:
         self._runs: dict[str, StudioRun] = {}
@@ -80,7 +80,7 @@ class LiveRuns:
         return run
 
     async def _follow(self, run: StudioRun, request: bytes, folder: Path) -> None:
-        """Follows a run's process to its end, and whatever goes wrong is the end of the run."""
+        """Follows a run's process to its end; any error ends the run."""
         try:
             status = await self._read(run, request)
             failed = f"the process of the run ended with status {status}"
@@ -98,7 +98,7 @@ class LiveRuns:
                 folder.rmdir()  # it was made for this run
 
     async def _read(self, run: StudioRun, request: bytes) -> int:
-        """Reads the lines of a run's process; its exit status."""
+        """Reads the lines of a run's process; returns its exit status."""
         run.process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -119,14 +119,14 @@ class LiveRuns:
         return await run.process.wait()
 
     def stop(self, name: str) -> None:
-        """Asks a run to end early, once; what it has done is kept."""
+        """Asks a run to end early, once; its results so far are kept."""
         run = self.named(name)
         if run.process is not None and run.process.returncode is None and not run.is_stopped:
             run.is_stopped = True
             run.process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """Ends all that is under way, at once."""
+        """Kills all runs in progress."""
         for run in self._runs.values():
             if run.process is not None and run.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Scenario files of a folder, and what is wrong with a text while it is being edited."""
+"""Scenario files in a folder, and the faults of a text while it is being edited."""
 
 import re
 from pathlib import Path
@@ -14,13 +14,13 @@ LINE = re.compile(r":(\d+)(?::\d+)?$")
 
 
 class ScenarioFiles:
-    """The YAML files below a folder that hold scenarios."""
+    """The YAML files in a folder and its subfolders that contain scenarios."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
 
     def listed(self) -> list[str]:
-        """Paths from the folder, in order; what lies in runs or hidden folders is not offered."""
+        """Paths relative to the folder, sorted; `runs` and hidden folders are left out."""
         found = []
         for path in sorted(self.root.rglob("*.y*ml")):
             parts = path.relative_to(self.root).parts
@@ -32,7 +32,7 @@ class ScenarioFiles:
         return found
 
     def path_of(self, name: str) -> Path:
-        """A file below the folder; a name that leads elsewhere is refused."""
+        """A file in the folder; a name that leads elsewhere is rejected."""
         path = (self.root / name).resolve()
         if self.root not in path.parents or path.suffix not in (".yaml", ".yml"):
             raise InputError(f"{name[:200]!r} is not a scenario below this folder", where="file")
@@ -53,7 +53,7 @@ class ScenarioFiles:
 
 
 def _is_scenario(path: Path) -> bool:
-    """Whether a file begins like one: manifests and other YAML are not offered."""
+    """Whether a file looks like a scenario; manifests and other YAML are not offered."""
     try:
         if not path.is_file():
             return False  # reading a pipe would wait for ever
@@ -64,7 +64,7 @@ def _is_scenario(path: Path) -> bool:
 
 
 def checked(text: str, file: Path) -> dict[str, Any]:
-    """What a text says: the name and seed of a good one, or all faults with their lines."""
+    """The name and seed of a valid text, or all its faults with their lines."""
     try:
         plan = load_document(document_of(text, str(file), (), None))
     except InputError as error:

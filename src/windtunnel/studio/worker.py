@@ -1,8 +1,8 @@
-"""One run in a process of its own: the scenario comes on standard input, progress in lines.
+"""Runs one scenario in a process: the scenario comes on standard input, progress goes out as lines.
 
-Each line is a JSON object: `at` has the samples taken since the last line, and says when nothing is
-left but `writing` the results; `done` or `failed` is the last one. An
-interrupt ends the run early and keeps its results.
+Each line is a JSON object: `at` has the samples taken since the last line, and its `writing` is
+true once only the results remain to be written; `done` or `failed` is the last one. An interrupt
+ends the run early and keeps its results.
 """
 
 import signal
@@ -26,7 +26,7 @@ BETWEEN_LINES_S = 0.2
 
 
 class RunRequest(msgspec.Struct):
-    """A scenario as text, the file it is taken to be, and where the results go."""
+    """A scenario as text, its nominal file, and the folder for the results."""
 
     text: str
     file: str
@@ -34,7 +34,7 @@ class RunRequest(msgspec.Struct):
 
 
 class StopFlag:
-    """Set by an interrupt: the run ends after its current event, however long writing takes."""
+    """Set by an interrupt: the run ends after its current event, and results are still written."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -50,7 +50,7 @@ def tell(**what: Any) -> None:
 
 
 class SampleLines:
-    """Writes a line now and then, with the samples that are new."""
+    """Writes a line at intervals, with the new samples."""
 
     def __init__(self, duration_s: float | None) -> None:
         self._duration_s = duration_s
@@ -66,7 +66,7 @@ class SampleLines:
         self._tell(simulation.now_s, recorder.arrived, recorder.ended, simulation.timeline)
 
     def finish(self, done: Run) -> None:
-        """The run has ended, and its results are to be written."""
+        """Reports that the run has ended and its results are about to be written."""
         requests, seconds = done.result["requests"], done.result["simulated_seconds"]
         ended = requests["arrived"] - requests["unfinished"]
         self._tell(seconds, requests["arrived"], ended, done.timeline, writing=True)
@@ -90,7 +90,7 @@ class SampleLines:
 
 
 def _figures(sample: Sample) -> dict[str, float]:
-    """Totals until a sample, by the names that the timeline of a finished run has."""
+    """Totals up to a sample, by the names in the timeline of a finished run."""
     return {
         "time": sample.time_s,
         "arrived": sample.arrived,

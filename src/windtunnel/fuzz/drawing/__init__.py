@@ -1,1 +1,1 @@
-"""The sections of a scenario, each drawn from a stream of its own."""
+"""The sections of a scenario, each drawn from its own stream."""

@@ -26,7 +26,7 @@ TOPOLOGY: Values = {
 
 
 class DrawnCluster:
-    """The drawn sections, and the manifests that lie beside the scenario."""
+    """The drawn sections, and the manifests that are written beside the scenario."""
 
     def __init__(self) -> None:
         self.gangs: Values | None = None
@@ -37,7 +37,10 @@ class DrawnCluster:
 def draw_cluster(
     swarm: Swarm, pools: Pools, scaling: Values | None, lasts_s: float, file: str
 ) -> DrawnCluster:
-    """Pools get what they then need: cliques, accelerators, priorities. `file` has manifests."""
+    """Draws both sections, and gives pools the cliques, accelerators and priorities they need.
+
+    `file` is the name of the file with the manifests.
+    """
     cluster = DrawnCluster()
     if swarm.has("gangs"):
         dice = swarm.dice("gangs")
@@ -60,7 +63,7 @@ def draw_cluster(
 
 
 def _set(dice: Dice, name: str, pool: Values, scaling: Values | None, lasts_s: float) -> Values:
-    """A set whose cliques, whose scaling group, or which itself is the pool."""
+    """A PodCliqueSet; the pool is its clique, its scaling group, or the set itself."""
     kind = dice.pick("clique", "group", "set")
     start = dice.pick(*STARTS)
     template: Values = {"cliqueStartupType": start}
@@ -107,7 +110,7 @@ def _set(dice: Dice, name: str, pool: Values, scaling: Values | None, lasts_s: f
 
 
 def _least(dice: Dice, pool: Values, scaling: Values | None) -> int:
-    """`minAvailable` of what is scaled; what is neither zero nor as much is refused."""
+    """`minAvailable` of the scaled object; smaller counts other than 0 are rejected."""
     bounds = (scaling or {}).get("pools", {}).get(pool["name"], {"min": 1})
     two = pool["replicas"] != 1 and bounds["min"] != 1
     return 2 if two and dice.chance(0.5) else 1
@@ -150,7 +153,7 @@ def _fleet(dice: Dice, pools: Pools, lasts_s: float) -> Values:
 def _machines(
     dice: Dice, name: str, kind: str, served: list[Values], lasts_s: float
 ) -> dict[str, Any]:
-    """Machines that hold each pool by itself; whether all of them together is left to chance."""
+    """Machines that can hold each pool alone; whether they can hold all pools is left to chance."""
     largest = max(pool.get("tensor_parallel", 1) for pool in served)
     size = max(largest, dice.pick(1, 2, 4, 8))
     needs = [

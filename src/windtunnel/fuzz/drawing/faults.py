@@ -14,7 +14,7 @@ MOST_FAULTS = 4
 def fault_context(
     pools: Pools, cluster: DrawnCluster, lasts_s: float, *, scales: bool, queues: bool
 ) -> FaultContext:
-    """What the drawn sections offer to faults."""
+    """What the drawn sections offer as targets of faults."""
     machines = cluster.fleet["pools"] if cluster.fleet is not None else []
     return FaultContext(
         servers={pool["name"]: pool["replicas"] for pool in pools.pools},

@@ -1,4 +1,4 @@
-"""Draws `serving.admission:`, with options that the rest of the scenario gives a use."""
+"""Draws `serving.admission:`, with options that have an effect in the rest of the scenario."""
 
 from windtunnel.fuzz.drawing.swarm import Swarm
 from windtunnel.fuzz.drawing.workload import TrafficDraw
@@ -8,7 +8,7 @@ POLICIES = ("token-bucket", "tier-shed", "saturation", "flow-control", "flow-con
 
 
 def draw_gateway(swarm: Swarm, traffic: TrafficDraw) -> Values | None:
-    """None: every request is admitted at once."""
+    """Draws the section; None admits every request at once."""
     if not swarm.has("gateway"):
         return None
     dice = swarm.dice("gateway")

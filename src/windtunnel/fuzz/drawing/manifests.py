@@ -1,16 +1,16 @@
-"""Draws the autoscaler of a scenario as manifests for a cluster, each pool with one of its own."""
+"""Draws the autoscaler of a scenario as Kubernetes manifests, one for each pool."""
 
 from windtunnel.fuzz.drawing.swarm import Swarm
 from windtunnel.settings.drawing import Dice, Values
 
 KEPT = ("interval", "scrape_delay", "freshness", "actuation_delay", "wake")
-"""Keys of `scaling` that say when it looks, which manifests do not."""
+"""Timing keys of `scaling`, which manifests do not have."""
 METRICS = {"vllm:num_requests_waiting": 5.0, "vllm:num_requests_running": 8.0}
 KNATIVE = "autoscaling.knative.dev"
 
 
 def draw_manifests(swarm: Swarm, scaling: Values, file: str) -> tuple[Values, list[Values]] | None:
-    """The section that names manifests in the place of a drawn one, and the manifests."""
+    """A `scaling` section that names manifests in place of the drawn one, and the manifests."""
     if not swarm.has("scaling-manifests"):
         return None
     dice = swarm.dice("scaling-manifests")

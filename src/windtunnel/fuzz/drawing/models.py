@@ -1,4 +1,4 @@
-"""Draws several models and clusters: which pool serves which model, and where it is."""
+"""Draws several models and clusters: the model and the cluster of each pool."""
 
 import copy
 
@@ -10,11 +10,11 @@ from windtunnel.settings.drawing import Values
 MODELS = (MODEL, "llama-3.2-1b")
 ELSEWHERE = ("east", "west")
 APART = "apart"
-"""The pool of another model, where the others need each other."""
+"""The pool of the second model, if the other pools depend on each other."""
 
 
 def draw_models(swarm: Swarm, traffic: TrafficDraw, pools: Pools) -> Pools:
-    """Pools and sources each with a model of their own, or as they are."""
+    """Gives pools and sources models of their own, or leaves them as they are."""
     if not swarm.has("several-models"):
         return pools
     dice = swarm.dice("several-models")
@@ -35,7 +35,7 @@ def draw_models(swarm: Swarm, traffic: TrafficDraw, pools: Pools) -> Pools:
 
 
 def draw_clusters(swarm: Swarm, pools: Pools) -> Values | None:
-    """`serving.clusters`; pools whose requests are split are in one."""
+    """Draws `serving.clusters`; pools that split requests are in the same cluster."""
     if not swarm.has("clusters"):
         return None
     dice = swarm.dice("clusters")

@@ -1,4 +1,4 @@
-"""Draws `scaling:`: every policy, bounds that let pools go to zero, delays of all kinds."""
+"""Draws `scaling:`: every policy, bounds that allow scaling to zero, delays of all kinds."""
 
 from windtunnel.fuzz.drawing.serving import Pools
 from windtunnel.fuzz.drawing.swarm import Swarm
@@ -8,13 +8,13 @@ from windtunnel.settings.drawing import Dice, Values, draw_section
 
 MOST_REPLICAS = 5
 SHORTEST_S = 0.05
-"""Of an interval: servers that take long to come make a run far longer than its traffic."""
+"""Minimum interval: slow server starts make a run far longer than its traffic."""
 MOST_LOOKS = 200
-"""While requests come, an autoscaler looks at most about so often."""
+"""About the most decisions of an autoscaler while requests arrive."""
 
 
 def draw_scaling(swarm: Swarm, pools: Pools, lasts_s: float) -> Values | None:
-    """None: every pool keeps its size. Otherwise some pools may begin with no server."""
+    """Draws the section; None keeps every pool's size. Some pools may begin with no server."""
     if not swarm.has("scaling"):
         return None
     dice = swarm.dice("scaling")
@@ -36,7 +36,7 @@ def draw_scaling(swarm: Swarm, pools: Pools, lasts_s: float) -> Values | None:
 
 
 def _bounds(scaling: Values, dice: Dice, pools: Pools) -> None:
-    """Of every pool; the policy's own rules may have asked for some already."""
+    """Draws the bounds and the initial replicas of every pool."""
     bounds: Values = {}
     for pool in pools.pools:
         least = dice.pick(0, 0, 1)

@@ -1,4 +1,4 @@
-"""Draws `serving:` but for its gateway: pools, engines with odd limits, routers, disaggregation."""
+"""Draws `serving:` without its gateway: pools, engines with odd limits, routers, disaggregation."""
 
 import math
 
@@ -12,7 +12,7 @@ from windtunnel.settings.drawing import Dice, Values, draw_section
 MODEL = "qwen2.5-0.5b"
 ACCELERATORS = ("h100", "l40s", "a100-80gb")
 KV_BYTES = 1000
-"""Of one token, where there is no model that says so."""
+"""KV bytes per token, if no model determines them."""
 SHORTEST_STEP_S = 1e-3
 LONGEST_STEP_S = 0.5
 POOLS = ("main", "spare", "far")
@@ -24,7 +24,7 @@ SWITCHES = (
     "async_scheduling",
     "mixed_batches",
 )
-"""Options of an engine that fit any other."""
+"""Engine options that are compatible with all others."""
 
 ROLES: tuple[tuple[str, ...], ...] = (
     ("prefill", "decode"),
@@ -45,7 +45,7 @@ class Pools:
 
     @property
     def models(self) -> list[str]:
-        """Those that pools name; empty where none does."""
+        """The models that pools name; empty if none does."""
         return sorted({pool["model"] for pool in self.pools if "model" in pool})
 
     @property
@@ -87,7 +87,7 @@ def draw_pools(swarm: Swarm, traffic: TrafficDraw) -> Pools:
 
 
 def _engine(dice: Dice, swarm: Swarm, traffic: TrafficDraw) -> Values:
-    """Limits that a large request hardly fits, or that a few of them do."""
+    """Draws an engine whose limits barely fit one large request, or fit several."""
     engine: Values = {}
     size, tokens = 16, traffic.tokens()
     if swarm.has("odd-blocks"):
@@ -124,7 +124,7 @@ def _engine(dice: Dice, swarm: Swarm, traffic: TrafficDraw) -> Values:
 
 
 def _draw_degrees(dice: Dice, swarm: Swarm, pool: Values) -> None:
-    """Ranks and stages, of servers whose accelerators nothing counts."""
+    """Draws data and pipeline parallelism for servers whose accelerators are not counted."""
     engine = pool["engine"]
     counted = "accelerator" in pool or swarm.has("gangs") or swarm.has("fleet")
     if counted or not engine.get("chunked_prefill", True) or not dice.chance(0.2):
@@ -137,7 +137,7 @@ def _draw_degrees(dice: Dice, swarm: Swarm, pool: Values) -> None:
 
 
 def _draw_drafts(dice: Dice, swarm: Swarm, engine: Values) -> None:
-    """Drafts, on servers without the habits that go against them."""
+    """Draws speculative decoding for engines without options that conflict with it."""
     if swarm.has("odd-engine") or not dice.chance(0.2):
         return
     rates = sorted((dice.span(0.01, 1.0) for _ in range(dice.few(1, 6))), reverse=True)
@@ -149,7 +149,7 @@ def _draw_drafts(dice: Dice, swarm: Swarm, engine: Values) -> None:
 
 
 def _tier(dice: Dice, name: str, block_size: int) -> Values:
-    """Room for one block at least."""
+    """Draws an offload tier that holds at least one block."""
     tier: Values = {"tier": name, "size": block_size * KV_BYTES * dice.span(1.0, 300.0)}
     if dice.chance(0.7):
         tier["bandwidth"] = dice.span(1e4, 1e9)
@@ -159,7 +159,7 @@ def _tier(dice: Dice, name: str, block_size: int) -> Values:
 
 
 def _habits(engine: Values, dice: Dice) -> None:
-    """Switches that few people touch."""
+    """Draws rarely used engine options."""
     engine.update(draw_section(dice, EngineSettings, SWITCHES))
     if dice.chance(0.3):
         engine["long_prefill_threshold"] = dice.few(1, 64)
@@ -175,7 +175,7 @@ def _habits(engine: Values, dice: Dice) -> None:
 
 
 def _step_time(dice: Dice, pool: Values, swarm: Swarm, traffic: TrafficDraw) -> Values:
-    """Steps with which the pool alone is half idle, or has twice the work that it can do."""
+    """Step times with which the pool alone is between mostly idle and overloaded twofold."""
     if "accelerator" in pool and swarm.has("physics") and dice.chance(0.6):
         return {"model": dice.pick("physics", "roofline")}
     engine = pool["engine"]
@@ -194,7 +194,7 @@ def _step_time(dice: Dice, pool: Values, swarm: Swarm, traffic: TrafficDraw) -> 
 
 
 def draw_split(swarm: Swarm, pools: Pools) -> Values | None:
-    """`disaggregation:`, where pools have roles."""
+    """Draws `disaggregation:` if pools have roles."""
     if not pools.is_split:
         return None
     dice = swarm.dice("disaggregation")
@@ -227,7 +227,7 @@ def draw_encoders(swarm: Swarm, traffic: TrafficDraw) -> Values | None:
 
 
 def draw_router(swarm: Swarm, *, watched: bool) -> Values:
-    """`watched`: whether the gateway looks at servers too."""
+    """Draws the router; `watched` says whether the gateway also reads load signals."""
     dice = swarm.dice("router")
     policy = dice.pick(*POLICIES, "weighted", "weighted")
     router: Values = {"policy": policy}
@@ -249,7 +249,7 @@ def draw_router(swarm: Swarm, *, watched: bool) -> Values:
 
 
 def draw_coming_and_going(swarm: Swarm, lasts_s: float) -> Values:
-    """`startup:` and `drain:`, where servers come and go."""
+    """Draws `startup:` and `drain:`, for scenarios in which servers start and stop."""
     dice = swarm.dice("lifecycle")
     drawn: Values = {}
     if swarm.has("startup"):

@@ -1,4 +1,4 @@
-"""Which features a drawn scenario has."""
+"""Selects the features of a drawn scenario."""
 
 from windtunnel.core.random import Stream, Streams
 from windtunnel.settings.drawing import Dice
@@ -10,8 +10,8 @@ class Swarm:
     """Features that are on or off in a scenario.
 
     Each seed has its own density, so that some scenarios have few features and some nearly all:
-    rare ones then meet each other. Whether a feature is on depends on its name and the seed alone,
-    so that a new feature changes no other.
+    rare combinations then occur. Whether a feature is on depends only on its name and the seed, so
+    that a new feature changes no other.
     """
 
     def __init__(self, streams: Streams) -> None:
@@ -20,7 +20,7 @@ class Swarm:
         self._density = density.pick(*DENSITIES)
 
     def has(self, feature: str) -> bool:
-        """Always the same answer for one feature."""
+        """Whether the scenario has a feature; always the same answer for the same feature."""
         chance = Stream(self._streams.seed, f"fuzz.feature.{feature}")
         return chance.uniform() < self._density
 

@@ -13,7 +13,7 @@ COLUMNS = ("arrived", "prompt_tokens", "output_tokens", "session", "tenant", "de
 def draw_trace(
     swarm: Swarm, traffic: TrafficDraw, models: list[str], file: str
 ) -> tuple[Values, str] | None:
-    """An entry of `workload:` and the text of its file; `models` are those that are served."""
+    """An entry of `workload:` and the text of its file; `models` are the served models."""
     if not swarm.has("traces"):
         return None
     dice = swarm.dice("traces")
@@ -43,7 +43,7 @@ def draw_trace(
 
 
 def _rows(dice: Dice, traffic: TrafficDraw) -> list[Values]:
-    """Requests in bursts, at equal times, some late; a few failed, and have no output."""
+    """Requests in bursts, some at the same time, some out of order; a few have no output."""
     count = dice.few(1, MOST_ROWS)
     gap_s = traffic.lasts_s / count
     talks = dice.few(1, 6) if dice.chance(0.6) else 0

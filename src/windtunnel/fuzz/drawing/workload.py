@@ -7,17 +7,17 @@ from windtunnel.settings.drawing import Dice, Values
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES
 
 MOST_ASKED = 120
-"""Requests of a source: enough to meet each other, few enough to run in no time."""
+"""Most requests of a source: enough for them to interact, few enough to run quickly."""
 
 LASTS_S = "lasts_s"
-"""How long a source goes on, which is noted in it while it is drawn."""
+"""Temporary key of a source while it is drawn: the duration of its traffic."""
 
 TENANTS = ("default", "acme", "zen")
 OWN_CLASSES = ("gold", "lead")
 
 
 class TrafficDraw:
-    """The drawn sources and classes, and what the other sections must know of them."""
+    """The drawn sources and classes, and what other sections need to know about them."""
 
     def __init__(self, sources: list[Values], classes: Values, lasts_s: float) -> None:
         self.sources = sources
@@ -25,18 +25,18 @@ class TrafficDraw:
         self.lasts_s = lasts_s  # about, until the last request comes
 
     def priorities(self) -> set[int]:
-        """Of the requests that will come."""
+        """The priorities of the requests that will arrive."""
         own = {name: slo["priority"] for name, slo in self.classes.items() if "priority" in slo}
         known = {**BUILT_IN_PRIORITIES, **own}
         return {known[source.get("slo", "standard")] for source in self.sources}
 
     def has_ttft(self) -> bool:
-        """Whether the first token of some request has a target."""
+        """Whether any request has a TTFT target."""
         used = {source.get("slo", "standard") for source in self.sources}
         return any("ttft" in slo for name, slo in self.classes.items() if name in used)
 
     def tenants(self) -> list[str]:
-        """Names that a budget may use."""
+        """Names of tenants that a budget may use."""
         names: dict[str, None] = {}
         for source in self.sources:
             tenant = source.get("tenant", "default")
@@ -45,11 +45,11 @@ class TrafficDraw:
         return list(names)
 
     def tokens(self) -> int:
-        """About as many as a large request has, so that caches can be drawn that it just fits."""
+        """Approximate tokens of a large request, to draw caches that barely hold one."""
         return max(_tokens(source) for source in self.sources)
 
     def answer_tokens_per_s(self) -> float:
-        """About as many are asked for, so that servers can be drawn that just keep up."""
+        """Approximate demand for output tokens, to draw servers that barely keep up."""
         asked = 0
         for source in self.sources:
             asked += source.get("count", MOST_ASKED) * _mean(source["output_tokens"])
@@ -137,7 +137,7 @@ def _process(dice: Dice, rate: float) -> Values:
 
 
 def _curve(dice: Dice, lasts_s: float) -> tuple[object, bool]:
-    """A curve, and whether traffic ends with it."""
+    """A rate curve, and whether it ends the traffic."""
     at_s = dice.span(0.05, 1.0) * lasts_s
     kind = dice.pick("points", "recorded", "diurnal", "spike", "ramp_down", "end")
     if kind == "points":
@@ -162,7 +162,7 @@ def _curve(dice: Dice, lasts_s: float) -> tuple[object, bool]:
 
 
 def _contents(source: Values, dice: Dice, swarm: Swarm) -> None:
-    """What the prompts and the answers are made of."""
+    """Draws the prefixes, media, reasoning and adapters of a source's requests."""
     if (swarm.has("prefixes") or swarm.has("offload")) and dice.chance(0.8):
         source["prefix"] = {"tokens": dice.few(1, 300)}
         if dice.chance(0.7):
@@ -181,7 +181,7 @@ def _contents(source: Values, dice: Dice, swarm: Swarm) -> None:
 
 
 def _people(source: Values, dice: Dice, swarm: Swarm) -> None:
-    """Conversations, and the members of a population."""
+    """Draws the conversations and the population of a source."""
     if swarm.has("sessions") and dice.chance(0.8):
         if "count" in source:
             source["count"] = max(1, source["count"] // 3)
@@ -202,7 +202,7 @@ def _people(source: Values, dice: Dice, swarm: Swarm) -> None:
 
 
 def _tokens(source: Values) -> int:
-    """Prompt, answer and all that comes on top, of a request that is somewhat above the mean."""
+    """Approximate tokens of a request that is somewhat larger than the mean, extras included."""
     own = 2 * (_mean(source["prompt_tokens"]) + _mean(source["output_tokens"]))
     for key in ("media", "reasoning"):
         own += _mean(source[key]["tokens"]) if key in source else 0
@@ -221,7 +221,7 @@ def _mean(drawn: Any) -> int:
 
 
 def lengths(dice: Dice, most: int) -> object:
-    """Token counts, or turns; hardly any above `most`, and none above twice that."""
+    """Token counts or turns, rarely above `most` and never above twice that."""
     mean = dice.few(1, max(1, most // 2))
     kind = dice.pick("bare", "constant", "uniform", "normal", "lognormal", "tail", "seen", "exp")
     bounds = {"mean": mean, "max": max(2 * most, mean)}
@@ -246,7 +246,7 @@ def lengths(dice: Dice, most: int) -> object:
 
 
 def pauses(dice: Dice, mean_s: float) -> object:
-    """Times of thought; some are 0."""
+    """A distribution of think times."""
     kind = dice.pick("bare", "constant", "uniform", "exponential", "lognormal")
     if kind == "bare":
         return mean_s
