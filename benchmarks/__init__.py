@@ -1,1 +1,1 @@
-"""One file per claim, each holding ours against a named baseline in the same run."""
+"""Benchmarks: one file per claim, each comparing ours with a named baseline in the same run."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks` runs every claim, one process each, and writes a summary of them."""
+"""`python -m benchmarks` runs every claim in a process of its own, and writes a summary."""
 
 import json
 import os
@@ -14,7 +14,7 @@ SUMMARY = FOLDER.parent / "build" / "benchmarks"
 
 
 def main(wanted: list[str]) -> None:
-    """Runs the named claims, or all; exits 1 when one failed to run. A missed target is said."""
+    """Runs the named claims, or all; exits 1 if one failed to run, but not for a missed target."""
     files = [path.stem for path in FOLDER.glob("*.py") if path.stem not in NOT_CLAIMS]
     names = sorted(files + [path.parent.name for path in FOLDER.glob("*/__main__.py")])
     unknown = [name for name in wanted if name not in names]
@@ -38,7 +38,7 @@ def run(name: str, environment: dict[str, str]) -> bool:
 
 
 def write_summary(claims: list[dict[str, object]]) -> None:
-    """Leaves the figures as JSON, and as a Markdown table that docs/benchmarks.md can take."""
+    """Writes the figures as JSON, and as a Markdown table for docs/benchmarks.md."""
     SUMMARY.mkdir(parents=True, exist_ok=True)
     where = f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}"
     content = {"python": where, "cores": os.cpu_count(), "claims": claims}

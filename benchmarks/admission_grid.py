@@ -2,11 +2,11 @@
 
 Each case is drawn from its seed: a token bucket or a window of a second or a minute, fixed or
 sliding; 1 to 500 requests a second, bursts from 1 to a second's worth; answers in 0.05 to 5 s,
-constant or scattered; in every third case up to 15 % refused by chance as well; a Retry-After that
-is absent, true, a tenth, three times as long or a date of whole seconds; and in some cases a limit
-that changes half-way. There is always another call to make, and the cap is half as high again as
-the limit needs. The learning time is not counted: three windows, 300 requests at the limit, 20
-answers and 20 s, at the start and after a change.
+constant or scattered; in every third case up to 15 % of calls also refused at random; a Retry-After
+that is absent, true, a tenth, three times as long or a date of whole seconds; and in some cases a
+limit that changes half-way. There is always another call to make, and the cap is 1.5 times what the
+limit needs. The learning time is not counted: three windows, 300 requests at the limit, 20 answers
+and 20 s, at the start and after a change.
 """
 
 import math
@@ -34,7 +34,7 @@ REFUSALS_MOST: Final = 5.0
 
 
 class Case(NamedTuple):
-    """One provider of the grid, and how it is asked."""
+    """One provider of the grid, and how it is called."""
 
     kind: str
     per_s: float
@@ -44,7 +44,7 @@ class Case(NamedTuple):
     scatter: float
     retry_after: str
     then: float
-    """The limit's factor in the second half."""
+    """Factor on the limit in the second half."""
     cap: int
     seed: int
 
@@ -59,13 +59,13 @@ class Case(NamedTuple):
 
     @property
     def measured_s(self) -> float:
-        """Whole windows."""
+        """Measured time, in whole windows."""
         least_s = max(MEASURED_S, min(MEASURED_REQUESTS / self.per_s, 600.0))
         return math.ceil(least_s / self.window_s) * self.window_s
 
 
 def draw(seed: int) -> Case:
-    """A case from its seed."""
+    """Draws a case from its seed."""
     stream = Stream(seed, "admission grid")
     kind = KINDS[int(stream.uniform() * len(KINDS))]
     per_s = math.exp(stream.between(0.0, math.log(500.0)))
@@ -84,7 +84,7 @@ def draw(seed: int) -> Case:
 
 
 class Limited:
-    """A provider with a hard limit on the rate, and refusals by chance beside it."""
+    """A provider with a hard rate limit, and random refusals besides."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -112,7 +112,7 @@ class Limited:
         return max(1e-3, wait_s * {"true": 1.0, "short": 0.1, "long": 3.0}[how] - REFUSAL_S)
 
     def _limited(self, now: float) -> float:
-        """How long until one may start; 0 when it does."""
+        """Seconds until a call may start; 0 if it starts now."""
         case = self.case
         if case.kind in ("bucket", "spacing"):
             self.left = min(case.burst, self.left + (now - self.at_s) * self.per_s)
@@ -139,7 +139,7 @@ class Limited:
 
 
 class Client:
-    """Makes calls for as long as a limiter lets it, on a clock of its own."""
+    """Makes calls for as long as a limiter lets it, on its own clock."""
 
     def __init__(self, case: Case, provider: Limited, limiter: RequestLimiter) -> None:
         self.case, self.provider, self.limiter = case, provider, limiter
@@ -184,13 +184,13 @@ class Client:
 
 
 class Found(NamedTuple):
-    """What became of a case, apart from the learning times."""
+    """The result of a case, without the learning times."""
 
     case: Case
     part: float
-    """Of the rate that the limit allows."""
+    """Share of the rate that the limit allows."""
     refused: float
-    """Calls per 100 answers that the limit refused, refusals by chance apart."""
+    """Calls per 100 answers that the limit refused, without random refusals."""
 
 
 def run(case: Case) -> Found:
@@ -214,7 +214,7 @@ def run(case: Case) -> Found:
 
 
 SEEDS: Final = range(90_000, 90_120)
-"""Not used while the limiter was built."""
+"""Seeds that were not used while the limiter was built."""
 
 
 def alone(found: Found) -> bool:

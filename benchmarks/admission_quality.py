@@ -1,8 +1,8 @@
 """How well limits are found in simulated time: at least 0.90 of what each provider could serve.
 
 Thirty-two callers, a cap of 32, a second of service, and a refusal that takes 50 ms; the provider
-limits what it serves at once, or how much a minute, and says so only by refusing. Each case is held
-to a part of the ideal rate, and to a number of refusals, from its first request on. Exact and
+limits what it serves at once, or per minute, and shows that only by refusing. Each case must reach
+a share of the ideal rate within a number of refusals, counted from its first request. Exact and
 repeatable: nothing here measures this machine.
 """
 
@@ -37,7 +37,7 @@ class Provider(Protocol):
 
 
 class Concurrent:
-    """Serves so many at once; how many changes at given times."""
+    """Serves a limited number of calls at once; the limit changes at given times."""
 
     def __init__(self, *phases: tuple[float, int], retry_after_s: float = 0.0) -> None:
         self.phases = phases
@@ -56,7 +56,7 @@ class Concurrent:
 
 
 class PerMinute:
-    """A bucket that holds a minute's requests and refills steadily; says exactly when to retry."""
+    """A token bucket of a minute's requests, refilled steadily; its Retry-After is exact."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.left, self.at_s = float(limit), float(limit), 0.0
@@ -75,7 +75,7 @@ class PerMinute:
 
 
 class Window:
-    """So many in each minute by the clock; says exactly when the next minute begins."""
+    """A limit for each clock minute; its Retry-After is the exact start of the next minute."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.minute, self.used = limit, -1, 0
@@ -93,7 +93,7 @@ class Window:
 
 
 class Chance:
-    """Refuses some calls by chance, whatever the load, with a Retry-After or without."""
+    """Refuses some calls at random, whatever the load, with or without a Retry-After."""
 
     def __init__(self, share: float, retry_after_s: float = 0.0, seed: int = 1) -> None:
         self.share, self.retry_after_s = share, retry_after_s
@@ -107,7 +107,7 @@ class Chance:
 
 
 class PerSecond(PerMinute):
-    """A bucket that holds a second's requests and refills steadily; does not say when to retry."""
+    """A token bucket of a second's requests, refilled steadily; it sends no Retry-After."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -123,7 +123,7 @@ class PerSecond(PerMinute):
 
 
 class Times(NamedTuple):
-    """How long answers and refusals take, and how many are asked for."""
+    """Durations of answers and refusals, and the number of requests."""
 
     service_s: float = SERVICE_S
     refusal_s: float = REFUSAL_S
@@ -131,9 +131,10 @@ class Times(NamedTuple):
 
 
 def semaphore_s(provider: Provider, times: Times, slots: int = CALLERS, seed: int = 1) -> float:
-    """When a plain client is done: so many slots, each kept while its call backs off.
+    """When a plain client is done: it has a fixed number of slots, held while a call backs off.
 
-    A refused call sleeps for its Retry-After, or half a second, doubled each time, half by chance.
+    A refused call sleeps for its Retry-After, or else half a second, doubled each time, with up to
+    half of it random.
     """
     stream = Stream(seed, "back-off")
     agenda: list[tuple[float, int, bool, int]] = []  # time, sequence, whether it answers, tries
@@ -166,7 +167,7 @@ def semaphore_s(provider: Provider, times: Times, slots: int = CALLERS, seed: in
 
 
 class Client:
-    """Callers that make all requests through request admission, on a clock of its own."""
+    """Callers that make all requests through request admission, on their own clock."""
 
     def __init__(
         self,
@@ -186,7 +187,7 @@ class Client:
         self.events: list[tuple[float, int, RequestLease, Outcome, float]] = []
         self.sequence = self.answered = self.refused = self.started = 0
         self.waits: list[tuple[float, int, int]] = []
-        """When refused calls come again, and how often they were refused."""
+        """When refused calls are retried, and how often they were refused."""
         self.refusals: dict[str, int] = {}
         self.stream = Stream(seed, "retries")
         self.limits: list[int] = []
@@ -260,7 +261,7 @@ class Client:
 
 
 def window_ideal_s() -> float:
-    """As fast as 32 callers can be who know the window: full speed, then sleep to the minute."""
+    """The best time of 32 callers who know the window: full speed, then sleep to the minute."""
     left, now = REQUESTS, 0.0
     free = deque([0.0] * CALLERS)
     window = Window(120)
@@ -292,7 +293,7 @@ def refusals_most(name: str) -> float:
 
 
 CHANCE_LEAST = 0.90
-"""Of what a semaphore with back-off reaches where 3 % are refused by chance."""
+"""Share of what a semaphore with back-off reaches if 3 % of calls are refused at random."""
 
 
 def chance_cases() -> list[tuple[Times, float]]:

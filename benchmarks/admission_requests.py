@@ -1,6 +1,6 @@
-"""Request admission, compiled: a call that need not wait, and a hand-over among many who do.
+"""Request admission, compiled: a call that need not wait, and a hand-over among many waiters.
 
-The promise for a call through asyncio is 8 us; the controller may take half of it. A release that
+The target for a call through asyncio is 8 us; the controller may take half of it. A release that
 serves a waiter must cost the same however many wait.
 """
 
@@ -31,7 +31,7 @@ def uncontended() -> None:
 
 
 class Crowd:
-    """An endpoint that is full, with so many waiting; a call that is served queues again."""
+    """A full endpoint with a number of waiters; a call that was served queues again."""
 
     def __init__(self, waiters: int) -> None:
         self.requests, self.now = admission(), 0.0

@@ -1,6 +1,6 @@
-"""A cycle of task admission, compiled: select, acquire, commit and release, at few and many groups.
+"""A cycle of task admission, compiled: select, acquire, commit, release, with few and many groups.
 
-Capacity is 64 and always full, so every cycle closes and opens what it wants; the tasks ask for
+Capacity is 64 and always full, so every cycle frees and takes a slot; the tasks request
 `submission`, `llm_wait` and their model, and the policy is bounded borrowing, the default.
 """
 
@@ -14,7 +14,7 @@ CYCLES = 100_000
 
 
 class Busy:
-    """A controller whose capacity is taken and whose queue never runs dry."""
+    """A controller at full capacity with a queue that never empties."""
 
     def __init__(self, groups: int, tasks: int, models: int) -> None:
         limits = {f"request:p/m{number}": CAPACITY // models or 1 for number in range(models)}
@@ -32,7 +32,7 @@ class Busy:
         assert len(self.leases) == CAPACITY
 
     def cycle(self) -> None:
-        """Each round one lease comes back and the next task takes its place."""
+        """In each round one lease is released and the next task takes its place."""
         admission, leases = self.admission, self.leases
         for number in range(CYCLES):
             admission.release(leases[number % CAPACITY], 1.0)
@@ -45,7 +45,7 @@ class Busy:
 
 
 def microseconds(groups: int, tasks: int, models: int = 1) -> float:
-    """The least of three stretches of a long queue, per cycle."""
+    """Microseconds per cycle: the least of three parts of a long queue."""
     busy = Busy(groups, tasks + 3 * CYCLES, models)
     return least_cpu_s(busy.cycle) / CYCLES * 1e6
 

@@ -1,9 +1,10 @@
-"""`windtunnel batch` where 3 % of calls are refused by chance, beside a semaphore with back-off.
+"""`windtunnel batch` with 3 % of calls refused at random, beside a semaphore with back-off.
 
-A small server on loopback answers after 100 ms and refuses some calls with 429, with Retry-After or
-without. Both clients have 32 slots and the same rows. The plain one keeps a slot while a call backs
-off: for its Retry-After, or half a second, doubled each time, half of it by chance. Wall time, from
-the first call to the last answer, as the server sees it; the least of three.
+A small server on loopback answers after 100 ms and refuses some calls with 429, with or without
+Retry-After. Both clients have 32 slots and the same rows. The plain one holds a slot while a call
+backs off: for its Retry-After, or else half a second, doubled each time, with up to half of it
+random. Wall time, from the first call to the last answer, as the server sees it; the least of
+three.
 """
 
 import asyncio
@@ -91,7 +92,7 @@ async def plain(url: str) -> None:
 
 
 async def took_s(url: str) -> float:
-    """From the first call to the last answer, since this was last asked."""
+    """Seconds from the first call to the last answer, since the previous call of this function."""
     async with aiohttp.ClientSession() as session, session.get(f"{url}/seen") as reply:
         first, last = json.loads(await reply.read())
     return float(last - first)

@@ -1,7 +1,7 @@
-"""`windtunnel batch` against `windtunnel emulate` that answers at once: what a request costs.
+"""Cost of a request to `windtunnel batch`, against a `windtunnel emulate` that answers at once.
 
-Both are processes of their own, over a real socket. CPU time of the client alone is counted, and
-what it takes to start is taken off: the difference between a long run and a short one.
+Both are processes of their own, over a real socket. Only the client's CPU time is counted, without
+that of its start: the difference between a long run and a short one.
 """
 
 import json

@@ -1,6 +1,6 @@
 """How far the physics model's predictions are off on measured H200 steps, against its targets.
 
-The measurements are not part of the repository: name their folder in WINDTUNNEL_DATA, or keep them
+The measurements are not part of the repository: set WINDTUNNEL_DATA to their folder, or keep them
 in `../shared/data` beside the checkout. Run: python benchmarks/calibration_accuracy.py
 """
 

@@ -1,4 +1,4 @@
-"""What every invariant after every event costs: at most 3 times the CPU time of the run."""
+"""Cost of checking every invariant after every event: at most 3 times the CPU time of the run."""
 
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report
 from windtunnel.twin.run import simulate

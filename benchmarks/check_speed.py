@@ -1,7 +1,7 @@
 """`windtunnel check` of a day of 50 requests/s: at most two minutes on two cores.
 
-An hour of it is checked in one process. Both sides run at once on two cores, so a day takes 24
-times half of the CPU time of the runs, and 24 times that of the comparison, which is not shared.
+One hour of it is checked in one process. Both sides run in parallel on two cores, so a day takes 24
+times half the CPU time of the runs, plus 24 times that of the comparison, which is not parallel.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""What a benchmark reports: ours, a baseline, their ratio, and whether the target was met."""
+"""The result of a benchmark: ours, a baseline, their ratio, and whether the target was met."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from windtunnel.core.clock import cpu_s
 
 
 class Claim:
-    """One measured claim. It is met when ours is at most `most` times the baseline."""
+    """One measured claim. It is met if ours is at most `most` times the baseline."""
 
     def __init__(
         self, name: str, *, ours: float, baseline: float, most: float, unit: str, against: str
@@ -51,7 +51,7 @@ class Claim:
 
 
 def report(claim: Claim) -> None:
-    """Prints a claim; adds it to the file that BENCHMARK_RESULTS names, when it names one."""
+    """Prints a claim, and appends it to the file named by BENCHMARK_RESULTS, if set."""
     print(claim.line(), flush=True)
     path = os.environ.get("BENCHMARK_RESULTS")
     if path:
@@ -70,7 +70,7 @@ def least_cpu_s(work: Callable[[], object], repeats: int = 3) -> float:
 
 
 def insist_on_compiled() -> None:
-    """Ends a benchmark of the compiled form, in a sentence, where there is none."""
+    """Exits with a sentence if the compiled form is missing."""
     import windtunnel
 
     if windtunnel.FORM != "compiled":

@@ -1,4 +1,4 @@
-"""CPU time of whole clusters: aware routing, many servers, a busy hour, and real traces."""
+"""CPU time of whole clusters: cache-aware routing, many servers, a busy hour, and real traces."""
 
 import os
 from pathlib import Path
@@ -62,7 +62,7 @@ serving:
 
 
 def aware_us(servers: int, repeats: int) -> float:
-    """CPU microseconds of a request, at 30 requests a second and three prefixes for each server."""
+    """CPU microseconds per request, at 30 requests a second and three prefixes per server."""
     requests = max(20_000, servers * 800)
     text = AWARE.format(requests=requests, rate=30 * servers, groups=3 * servers, servers=servers)
     plan = load_text(text)
@@ -70,7 +70,7 @@ def aware_us(servers: int, repeats: int) -> float:
 
 
 def watched_s() -> tuple[float, float]:
-    """CPU seconds of five busy minutes with an autoscaler that changes nothing, and without it."""
+    """CPU seconds of five busy minutes, with an autoscaler that changes nothing and without one."""
     fixed = HOUR.replace("duration: 1h", "duration: 5m")
     bounds = "pools: {main: {min: 16, max: 16}}"
     watched = fixed + f"scaling: {{policy: saturation, interval: 15s, {bounds}}}\n"

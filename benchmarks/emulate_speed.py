@@ -1,7 +1,7 @@
-"""What a streaming request of 100 tokens costs `windtunnel emulate`: CPU time of its process.
+"""Cost of a streaming request of 100 tokens to `windtunnel emulate`: CPU time of its process.
 
-The server is a process of its own, over real sockets; its clients are not counted. With
-`--speedup inf` all tokens are out at once and one piece carries them; in real time each is a piece.
+The server is a process of its own, over real sockets; its clients are not counted. With `--speedup
+inf` all tokens are ready at once and sent in one chunk; in real time each is a chunk.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ def used_s(process: int) -> float:
 
 
 async def ask(port: int, requests: int) -> int:
-    """Sends requests over connections that are kept, and returns how many pieces came back."""
+    """Sends requests over keep-alive connections, and returns the number of chunks received."""
     body = {
         "model": "llama-3.1-8b",
         "stream": True,
@@ -56,7 +56,7 @@ async def ask(port: int, requests: int) -> int:
 
 
 def measure(speedup: str, requests: int) -> tuple[float, float]:
-    """Microseconds of a request, and the pieces that it was answered in."""
+    """Microseconds per request, and the number of chunks of its answer."""
     serve = [sys.executable, "-m", "windtunnel", "emulate", "--model", "llama-3.1-8b"]
     serve += ["--port", "0", "--speedup", speedup]
     with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:

@@ -33,7 +33,7 @@ def us_per_request(requests: int, output: int, repeats: int) -> float:
 
 
 def interpreted_us() -> float:
-    """Measured in a process of its own, since a process has one form."""
+    """Measured in a separate process, since a process has only one form."""
     measure = f"us_per_request({REQUESTS // 5}, 256, 3)"
     code = f"from benchmarks.engine_speed import us_per_request; print({measure})"
     environment = os.environ | {"WINDTUNNEL_FORM": "interpreted"}

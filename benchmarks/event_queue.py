@@ -12,7 +12,7 @@ CANCEL_EVERY = 10
 
 
 def ours(delays: list[float]) -> int:
-    """Keeps a queue of PENDING events going; every tenth event is cancelled and planned again."""
+    """Keeps a queue of PENDING events busy; every tenth event is cancelled and planned again."""
     queue, now, popped = EventQueue(), 0.0, 0
     for number, delay in enumerate(delays):
         entry = queue.push(now + delay, 0, number)
@@ -28,7 +28,7 @@ def ours(delays: list[float]) -> int:
 
 
 def bare_heapq(delays: list[float]) -> int:
-    """The same with what the standard library offers: a heap, and a set of what is cancelled."""
+    """The same with the standard library: a heap, and a set of cancelled events."""
     heap: list[tuple[float, int, int, object]] = []
     cancelled: set[int] = set()
     now, popped, sequence = 0.0, 0, 0

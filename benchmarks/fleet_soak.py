@@ -1,4 +1,4 @@
-"""Half an hour of 50,000 machines with failures: the slowest cycles, the verdict, the gap."""
+"""Half an hour of 50,000 machines with failures: the slowest cycles, the verdict, the cost gap."""
 
 from benchmarks.claim import Claim, report
 from windtunnel.core.clock import cpu_s
@@ -7,7 +7,7 @@ from windtunnel.twin.fleet.soak import PROFILES, Soak, SoakLimits, SoakSettings,
 
 PROFILE = "50k"
 GATE_S = 5.0
-"""What a fleet in Go allows itself for the 99th percentile of its cycles: half a roll-up."""
+"""Limit that a fleet controller in Go sets for its p99 cycle: half a roll-up interval."""
 MOST_GAP = 0.05
 
 

@@ -1,4 +1,4 @@
-"""What a fleet costs: whole steps, warm cycles, preemption, a storm, convergence, memory."""
+"""Cost of a fleet: whole steps, warm cycles, preemption, a storm, convergence, memory."""
 
 import gc
 import math
@@ -13,7 +13,7 @@ from windtunnel.twin.fleet.workloads import URGENT, world
 NEEDS = 50_000
 STEP_MS = {50_000: 120.0, 100_000: 200.0, 500_000: 700.0}
 PUBLISHED_MS = {50_000: 245.0, 100_000: 412.0, 500_000: 2150.0}
-"""A fleet in Go on a faster laptop: list, plan and emission together, roll-ups aside."""
+"""A fleet in Go on a faster laptop: list, plan and emission together, without roll-ups."""
 URGENT_MS = {100: 100.0, 500: 300.0}
 QUIET_MS = 150.0
 WARM_MS = 15.0
@@ -28,7 +28,7 @@ REPEATS = 3
 def fleet(
     machines: int, told: Instruments | None = None, *, cap: int = CAP, merging: bool = True
 ) -> Bench:
-    """A fleet that was loaded and asked, and is known to be neither empty nor too small."""
+    """A loaded fleet with needs, checked to be neither empty nor too small."""
     made = world(machines, NEEDS, Stream(1, "fleet.bench"), merging=merging)
     bench = Bench(made, cpu_s, actions_per_cycle=cap, instruments=told)
     bench.load_ms()
@@ -124,7 +124,7 @@ def claim_storm() -> None:
 
 
 def claim_overhead() -> None:
-    """Both in turns, in one run: with and without a clock."""
+    """With and without a clock, alternating in one run."""
     with_clock = without = math.inf
     for _ in range(REPEATS):
         with_clock = min(with_clock, least(50_000, Instruments(lap_s))[0].plan_ms)

@@ -1,4 +1,4 @@
-"""How long a campaign takes: 1,000 seeds with every invariant in at most 5 minutes on two cores."""
+"""Duration of a campaign: 1,000 seeds with every invariant in at most 5 minutes on two cores."""
 
 import tempfile
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""The gang controllers, compiled: 1,000 set replicas with 10,000 pods planned, looked at, and hurt.
+"""The gang controllers, compiled: 1,000 set replicas with 10,000 pods, at start, rest and loss.
 
-A replica has ten pods in one gang: two of a role that stands alone, and two replicas of a scaling
-group of one and three. Planning goes from an empty cluster to the last command, pods placed and
-ready; the commands are carried out in memory, by the simulated API server.
+A replica has ten pods in one gang: two of a standalone role, and two replicas of a scaling group of
+one and three. Planning goes from an empty cluster to the last command, with pods placed and ready;
+the simulated API server executes the commands in memory.
 """
 
 from benchmarks.claim import Claim, insist_on_compiled, report
@@ -26,7 +26,7 @@ def asked(replicas: int) -> SetSpec:
 
 
 def settle(server: ApiServer, controller: Controller, now_s: float) -> int:
-    """Carries commands out until there are none; how many there were."""
+    """Executes commands until there are none; returns how many there were."""
     count = 0
     while commands := controller.reconcile(now_s):
         for command in commands:
@@ -42,7 +42,7 @@ def run(server: ApiServer, pod: Pod, now_s: float) -> None:
 
 
 def planned() -> tuple[ApiServer, Controller, float]:
-    """The cluster from nothing, with the seconds that the controllers took."""
+    """Plans the cluster from nothing, and returns the seconds that the controllers took."""
     server = ApiServer()
     view = server.view
     controller = Controller(view)
@@ -60,7 +60,7 @@ def planned() -> tuple[ApiServer, Controller, float]:
 
 
 def settled_s(view: View) -> float:
-    """A look at everything when all is as it should be, as after a restart."""
+    """Seconds of a full reconciliation of a settled cluster, as after a restart."""
     controller = Controller(view)
     started_s = cpu_s()
     commands = controller.reconcile(2.0)
@@ -71,7 +71,7 @@ def settled_s(view: View) -> float:
 
 
 def lost_s(server: ApiServer, controller: Controller, number: int) -> float:
-    """From the loss of one pod to the last command about it."""
+    """Seconds from the loss of one pod to the last command about it."""
     view = server.view
     pod = list(view.pods.values())[number]
     server.delete_pod(pod, 3.0)

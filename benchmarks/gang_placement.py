@@ -1,4 +1,4 @@
-"""1,000 gangs of 8 on 10,000 nodes, each in one rack; more of them; and some that find no room."""
+"""1,000 gangs of 8 on 10,000 nodes, each in one rack; more of them; and some that do not fit."""
 
 from benchmarks.claim import Claim, least_cpu_s, report
 from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PackConstraint, PodAsk, PodShape
@@ -63,7 +63,7 @@ def main() -> None:
     placer.plan(waiting)
 
     def look_again() -> None:
-        """Something has become free, so every gang that waits is tried again and told why."""
+        """Tries every waiting gang again after something became free, with reasons."""
         placer.space.freed += 1
         assert len(placer.plan(waiting).verdicts) == GANGS
 

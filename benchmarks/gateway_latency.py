@@ -1,7 +1,7 @@
 """Latency that the gateway adds at a steady rate, and thousands of connections at once.
 
 The same requests go to a server directly and through the gateway, at the same times; the difference
-of the percentiles is what the gateway adds. It is meaningful on a machine that does nothing else.
+of the percentiles is what the gateway adds. It is only meaningful on an otherwise idle machine.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ CONNECTIONS = 5000
 async def steady(port: int) -> None:
     """Prints the median and the 99th percentile of the time to the first byte, in ms.
 
-    Times count from when a request was due: one that was sent late, because those before it were
-    slow, is not faster for that.
+    Times count from when a request was due, so that a request sent late, because earlier ones were
+    slow, does not look faster.
     """
     asked = request(port, "x" * 2000)
     arrivals = Streams(1)["arrivals"]
@@ -84,7 +84,7 @@ async def crowd(port: int) -> None:
 
 @contextmanager
 def running() -> Iterator[tuple[int, int]]:
-    """The port of a server, and that of a gateway in front of eight."""
+    """The port of a server, and the port of a gateway in front of eight."""
     with tempfile.TemporaryDirectory() as folder:
         serving = [sys.executable, "-m", "benchmarks.gateway_speed", "serve"]
         with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True) as upstream:

@@ -1,8 +1,8 @@
-"""CPU of the Endpoint Picker for each request, with the messages that Envoy sends for a stream.
+"""CPU time of the Endpoint Picker per request, with the messages that Envoy sends for a stream.
 
-A client in another process plays Envoy: head, body in one piece, the head of the answer and its
-pieces, each returned by the picker. Only the CPU time of the gateway is counted. In the same run,
-driven the same way: a service on grpcio that reads every message and returns an empty one.
+A client in another process plays Envoy: request headers, the body in one message, response headers
+and chunks, each acknowledged by the picker. Only the CPU time of the gateway is counted. In the
+same run, driven the same way: a grpcio service that reads every message and returns an empty one.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ PROMPT = 2000
 
 
 async def drive(port: int, requests: int, pieces: int) -> None:
-    """Streams of external processing, `AT_ONCE` at a time."""
+    """External-processing streams, `AT_ONCE` at a time."""
     import grpc
     from envoy.config.core.v3.base_pb2 import HeaderMap, HeaderValue
     from envoy.service.ext_proc.v3 import external_processor_pb2 as messages
@@ -83,7 +83,7 @@ async def drive(port: int, requests: int, pieces: int) -> None:
 
 
 async def serve_empty(port: int) -> None:
-    """What grpcio alone costs: messages are neither decoded nor decided on."""
+    """The cost of grpcio alone: messages are neither decoded nor decided on."""
     import grpc
     from envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 
@@ -117,7 +117,7 @@ async def serve_empty(port: int) -> None:
 
 
 def measure(pid: int, port: int) -> dict[int, float]:
-    """Microseconds of CPU a request, by the pieces of its answer."""
+    """CPU microseconds per request, by the number of chunks in its answer."""
     driver = [sys.executable, "-m", __spec__.name, "drive", str(port)]
     subprocess.run([*driver, str(WARM_UP), str(PIECES)], check=True)
     found = {}

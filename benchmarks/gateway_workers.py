@@ -1,8 +1,8 @@
-"""What several workers that decide apart would cost: prompts that are computed again.
+"""Cost of several workers that decide independently: prompts that are computed again.
 
-Each worker process would have decisions of its own, and see only the requests that the kernel hands
-to it. The same arrivals are decided by one `GatewayCore` and by several, each with its share, in
-virtual time; servers, their load and their caches are the same for all.
+Each worker process would decide on its own, and see only the requests that the kernel hands to it.
+The same arrivals are decided by one `GatewayCore` and by several, each with its share, in virtual
+time; servers, their load and their caches are the same for all.
 """
 
 import heapq
@@ -24,12 +24,12 @@ GROUPS = 400
 BLOCKS = 16
 BLOCK = 64
 CACHE_TOKENS = 60 * BLOCKS * BLOCK
-"""Of a server: each can keep the prompts of 60 groups of the 400."""
+"""Cache of a server: it holds the prompts of 60 of the 400 groups."""
 SCRAPE_S = 0.5
 
 
 class Outcome:
-    """How the servers fared."""
+    """Prompt tokens, and how many of them were cached."""
 
     def __init__(self) -> None:
         self.hit_tokens = 0
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def decide(workers: int) -> Outcome:
-    """The same arrivals, handed to this many workers at random."""
+    """Decides the same arrivals, distributed at random over this many workers."""
     settings = GatewayFile.read({"live": {"health": {"ramp": "0s"}}})
     cores = [GatewayCore(settings.policies(Path(), 7, {})) for _ in range(workers)]
     for core in cores:

@@ -1,6 +1,6 @@
 """How CPU time grows with requests, servers, pods and machines: four sizes each, log-log slopes.
 
-`--largest` runs 10,000,000 requests on 1,000 servers instead, and says what memory that took.
+`--largest` runs 10,000,000 requests on 1,000 servers instead, and prints the memory used.
 """
 
 import math
@@ -18,7 +18,7 @@ from windtunnel.twin.run import simulate
 
 LARGEST_REQUESTS, LARGEST_SERVERS = 10_000_000, 1_000
 PER_SIZE = 20_000
-"""Requests of a run on each number of servers."""
+"""Requests of a run, for each number of servers."""
 
 
 def _requests(size: int) -> float:
@@ -45,11 +45,11 @@ GROWTH: dict[str, tuple[Callable[[int], float], tuple[int, ...], float]] = {
     "pods of one gang": (_pods, (240, 1_000, 4_000, 16_000), 1.1),
     "machines with a server each": (_machines, machines_growth.SIZES, 1.2),
 }
-"""What grows: how it is measured, its sizes, and the largest slope that is good enough."""
+"""By what grows: the measurement, the sizes, and the largest acceptable slope."""
 
 
 def slope_of(sizes: tuple[int, ...], took_s: list[float]) -> float:
-    """The exponent of growth: a straight line through logarithms, by least squares."""
+    """The exponent of growth: the slope of a least-squares line through logarithms."""
     xs, ys = [math.log(size) for size in sizes], [math.log(one) for one in took_s]
     mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
     across = sum((x - mean_x) ** 2 for x in xs)
@@ -57,7 +57,7 @@ def slope_of(sizes: tuple[int, ...], took_s: list[float]) -> float:
 
 
 def largest() -> None:
-    """One process, no folder: what is kept of a request is what its figures need."""
+    """One process, no folder: only what the figures need is kept of a request."""
     plan = aware(LARGEST_SERVERS, WEIGHTED, LARGEST_REQUESTS)
     start_s = cpu_s()
     completed = simulate(plan)["requests"]["completed"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.claim import Claim, insist_on_compiled, report
 
 Reached = Callable[[Path, Path], bool]
-"""Whether a process, by its folder in /proc, is where it is to be; and where it runs."""
+"""Whether a process has reached the point to interrupt; takes its /proc folder and its folder."""
 MOST_CPU_S = 1.0
 MILLION = """\
 name: backlog
@@ -54,19 +54,19 @@ MOST_WAIT_S = 600.0
 
 
 def holds_mib(memory_mib: int) -> Reached:
-    """When a process holds so much memory."""
+    """Reached when a process holds this much memory."""
     return lambda place, _: int((place / "statm").read_text().split()[1]) * PAGE >> 20 >= memory_mib
 
 
 def reads_trace(place: Path, _: Path) -> bool:
-    """When a process has its trace open."""
+    """Reached when a process has its trace open."""
     with suppress(FileNotFoundError):  # one that was closed while they were listed
         return any(path.readlink().name == TRACE for path in (place / "fd").iterdir())
     return False
 
 
 def writes_rows(_: Path, folder: Path) -> bool:
-    """When rows of requests reach the disk."""
+    """Reached when rows of requests are written to disk."""
     drafts = folder.glob("**/requests.parquet*")
     return any(draft.stat().st_size > 1 << 20 for draft in drafts)
 
@@ -78,11 +78,11 @@ CASES = (
     ("a trace of 5,000,000 requests being read", REPLAY, reads_trace),
     ("rows of 1,000,000 requests being written", WRITTEN, writes_rows),
 )
-"""The scenario, and when it is interrupted."""
+"""A name, the scenario, and when it is interrupted."""
 
 
 def cpu_s_after(scenario: Path, reached: Reached) -> float:
-    """CPU seconds that a run still takes after Ctrl-C."""
+    """CPU seconds that a run still uses after Ctrl-C."""
     command = ["windtunnel", "simulate", str(scenario), "-o", str(scenario.parent / "run")]
     args = [sys.executable, "-m", *command]
     process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -106,7 +106,7 @@ def cpu_s_after(scenario: Path, reached: Reached) -> float:
 
 
 def write_trace(path: Path) -> None:
-    """Far more requests than a run reads in a second."""
+    """Writes a trace with far more requests than a run reads in a second."""
     with path.open("w") as file:
         for number in range(TRACE_LINES):
             file.write(f'{{"timestamp":{number},"input_length":100,"output_length":2}}\n')

@@ -1,4 +1,4 @@
-"""kill -9 at random moments of simulate, sweep and batch: no result torn, lost or made twice."""
+"""kill -9 at random moments of simulate, sweep and batch: no result torn, lost or duplicated."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from windtunnel.search.execution.cache import Cache
 KILLS = {"simulate": 80, "sweep": 60, "batch": 60}
 SEED = 20261116
 LATE_SHARE, LATE_S = 0.4, 0.12
-"""Of the kills, those at a moment in which files are written, so long after the first is there."""
+"""Share of kills while files are written, and how long after the first file appears."""
 ROWS = 300
 
 SCENARIO = """\
@@ -42,7 +42,7 @@ Folder = dict[str, str]
 
 
 class Tally:
-    """What was found after the kills; each sentence is a failure."""
+    """The findings after the kills; each sentence is a failure."""
 
     def __init__(self) -> None:
         self.kills = 0
@@ -56,7 +56,7 @@ class Tally:
 
 
 def content_of(folder: Path) -> Folder:
-    """A digest of every file, by name; nothing where there is no folder."""
+    """A digest of every file, by name; empty if there is no folder."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.glob("*"))
@@ -72,14 +72,14 @@ class Killer:
         self._dice = dice
 
     def whole(self, *args: object) -> float:
-        """Runs a command to its end, and gives the CPU time that it took."""
+        """Runs a command to its end, and returns its CPU time."""
         before = os.times()
         subprocess.run(_command(args), check=True, capture_output=True)
         after = os.times()
         return after.children_user + after.children_system - before[2] - before[3]
 
     def kill(self, cpu_s: float, writes: Callable[[], bool], *args: object) -> bool:
-        """Kills a command; False when it ended before."""
+        """Kills a command; False if it ended before."""
         process = subprocess.Popen(
             _command(args), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -147,7 +147,7 @@ def simulate(place: Path, kills: int, dice: Stream) -> Tally:
 
 
 def sweep(place: Path, kills: int, dice: Stream) -> Tally:
-    """Points that were finished stay, and the results are those of an undisturbed sweep."""
+    """Finished points are kept, and the results are those of an undisturbed sweep."""
     tally = Tally()
     killer = Killer(tally, dice)
     (place / "one.yaml").write_text(SCENARIO)
@@ -182,7 +182,7 @@ def sweep(place: Path, kills: int, dice: Stream) -> Tally:
 
 
 def batch(place: Path, kills: int, dice: Stream) -> Tally:
-    """Rows that were finished stay, are not asked for again, and at the end each is there once."""
+    """Finished rows are kept and not sent again, and in the end each exists once."""
     tally = Tally()
     killer = Killer(tally, dice)
     rows = "".join(json.dumps({"id": f"r{n}", "prompt": f"say {n}"}) + "\n" for n in range(ROWS))

@@ -1,9 +1,9 @@
 """One gang of thousands of pods: CPU time of its start and of a rolling update is linear.
 
-The pods of one clique are all its minimum, become ready one after the other, and may be placed in
-any rack; they share machines, or take whole ones. What is measured is what `windtunnel gangs
-status` does after it has read its files, and then an update to another image, one pod after the
-other; of a scaling group, one replica of a leader and a worker after the other.
+All pods of one clique are needed, become ready one by one, and may be placed in any rack; they
+share machines, or take whole ones. Measured are `windtunnel gangs status` after reading its files,
+and then an update to another image, one pod at a time; for a scaling group, one replica of a leader
+and a worker at a time.
 """
 
 from functools import partial
@@ -99,7 +99,7 @@ def update_s(before: Manifests, after: Manifests, pods: int) -> float:
 
 
 def grown(gpus: int, what: str) -> dict[int, float]:
-    """CPU time of a start, by size; for each pod it must not grow."""
+    """CPU time of a start, by size; per pod it must not grow."""
     took = {size: least_cpu_s(partial(run, size, gpus)) for size in SIZES}
     smallest = SIZES[0]
     for size in SIZES:

@@ -1,7 +1,7 @@
 """Request admission through asyncio: a call that need not wait, and a thousand that must.
 
-A stall is the CPU time between two beats of a heart on the same loop: on a shared machine, wall
-time would mostly show what others do.
+A stall is the CPU time between two heartbeats on the same loop: on a shared machine, wall time
+would mostly show other programs.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ async def parked() -> float:
 
 
 async def longest_stall() -> float:
-    """The longest CPU burst of the loop while many come, wait, and are served one by one."""
+    """The longest CPU burst of the loop while many calls arrive, wait and are served in turn."""
     front, longest_s = limiter(1), 0.0
 
     async def heart() -> None:

@@ -1,12 +1,12 @@
 """The whole loop at the size of a cluster: an hour of 4,000 machines and 32,000 pods.
 
 A pool of servers of eight pods each, in scaling groups that stay in one rack, on machines of a
-fleet. The clock adds a tenth of the servers in the middle of the hour and takes them away
-again; machines and a rack are lost, engines crash, the provider has an outage and the
-controllers of gangs and machines start again. The traffic is modest, and the same at every size.
+fleet. A schedule adds a tenth of the servers in the middle of the hour and removes them again;
+machines and a rack are lost, engines crash, the provider has an outage, and the controllers of
+gangs and machines restart. The traffic is modest, and the same at every size.
 
-In a second scenario, a launch, the clock takes a hundredth of the servers to all of them, on
-machines that are provisioned then: thousands of gangs wait while one machine after the other joins.
+In a second scenario, a launch, a schedule scales from a hundredth of the servers to all of them, on
+machines that are then provisioned: thousands of gangs wait while machines join one by one.
 """
 
 from pathlib import Path
@@ -95,7 +95,7 @@ faults:
 
 
 def loop(machines: int, folder: Path, *, launch: bool = False) -> ScenarioPlan:
-    """The scenario with so many machines at most, which hold all servers of the middle."""
+    """The scenario with this many machines at most, which hold all servers at the peak."""
     few = max(1, machines // 100)
     servers = few if launch else machines * 9 // 10
     sizes = {"machines": machines, "servers": servers, "lost": few, "largest": machines}

@@ -6,7 +6,7 @@ from windtunnel.twin.scenario.load import load_text
 
 SIZES = (250, 1_000, 2_000, 4_000)
 COMPARED = 2_000
-"""The size at which a run with machines is held against the same run without."""
+"""The size at which a run with machines is compared with the same run without."""
 WITHOUT = ("fleet=null", "serving.startup=null")
 LINEAR = 1.3
 TWICE = 2.0
@@ -43,13 +43,13 @@ fleet:
 
 
 def cpu_s_of(size: int, sets: tuple[str, ...] = (), repeats: int = 2) -> float:
-    """The CPU time of five requests and ten simulated minutes on so many machines."""
+    """CPU time of five requests and ten simulated minutes on this many machines."""
     plan = load_text(SCENARIO.format(size=size), sets=list(sets))
     return least_cpu_s(lambda: simulate(plan), repeats)
 
 
 def main() -> None:
-    """Prints the time of each size, and whether growth and the price of a fleet are as promised."""
+    """Prints the time of each size, and whether growth and fleet overhead meet their targets."""
     took = {size: cpu_s_of(size) for size in SIZES}
     for size in SIZES:
         print(f"{size:6,} machines and servers: {took[size]:.3f} CPU s", flush=True)

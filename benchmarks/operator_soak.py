@@ -1,14 +1,14 @@
 """A soak of three `windtunnel operate --place` on a real API server with faults, beside the twin.
 
-Each of three namespaces has a set that is edited at random, on the cluster and in the simulated
-one. Operators are killed and stopped, their requests fail, are shed, delayed, cut and lose their
-answers; the API server is killed and its history compacted. What has to hold: no pod twice at an
-index, no two pods on a node for one, no gang bound in part once its set has settled, as many
-terminations as in the twin, and after every edit the same end state.
+Each of three namespaces has a set that is edited at random, on the real cluster and on the
+simulated one. Operators are killed and stopped, their requests fail, are shed, delayed, cut and
+lose their answers; the API server is killed and its history compacted. Invariants: never two pods
+at an index, never two pods on a node for one, no gang partly bound once its set has settled, as
+many terminations as in the twin, and after every edit the same end state.
 
-A third operator is never killed: what it keeps in memory from minute to minute shows a leak.
+A third operator is never killed: its memory from minute to minute would show a leak.
 
-    python -m benchmarks.operator_soak SECONDS SEED LOG    (120, 0, a file that is not kept)
+    python -m benchmarks.operator_soak SECONDS SEED LOG    (defaults: 120, 0, a temporary file)
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ SPACES: Final = 3
 ROOM: Final = 36
 """Nodes of a namespace, for one pod each."""
 DELAY_S: Final = 90.0
-"""Until a breach ends in a termination: longer than any fault keeps the operators from mending."""
+"""Delay from a breach to a termination, longer than any fault blocks the operators' repairs."""
 STOPPED_S: Final = 20.0
-"""Longer than a lease: the other operator leads when the stopped one goes on."""
+"""Longer than a lease: the other operator leads when the stopped one resumes."""
 SETTLED_S: Final = 240.0
 PAUSE_S: Final = 20.0
 FAULTS_S: Final = (8.0, 25.0)
@@ -57,7 +57,7 @@ MINUTE_S: Final = 60.0
 
 
 class Invariants:
-    """What must hold of the pods of a namespace after every event."""
+    """Invariants on the pods of a namespace, checked after every event."""
 
     def __init__(self, kubelets: Kubelets) -> None:
         self._kubelets: Final = kubelets
@@ -132,7 +132,7 @@ class Soaked(Both):
         return {**super().outcome(view), **more}
 
     async def settle(self, patience_s: float = SETTLED_S) -> None:
-        """The same end state, with as many pods made."""
+        """Waits until both have the same end state and the same number of pods created."""
         await super().settle(patience_s)
         try:
             async with asyncio.timeout(patience_s):
@@ -145,7 +145,7 @@ class Soaked(Both):
 
     @property
     def made(self) -> int:
-        """Pods that the twin has made, and those that the cluster has made beyond it."""
+        """Pods that the twin has created, plus those that the cluster created beyond that."""
         ours = sum(isinstance(command, CreatePod) for command in self.twin.commands)
         return ours + self.extra
 
@@ -186,7 +186,7 @@ class Soaked(Both):
             print("\n".join(self.invariants.trail), flush=True)
 
     async def terminate(self) -> None:
-        """A pod is lost while no node is free: its gang is terminated once, and comes back."""
+        """Loses a pod while no node is free: its gang is terminated once, and comes back."""
         lost = self.chosen(self.twin.pods() or [None])
         if lost is None:
             return
@@ -224,10 +224,10 @@ class Soaked(Both):
         await self.on.client.patch(NODES, "", name, change, Plain)
 
     def half_bound(self) -> list[str]:
-        """Gangs of which some pods have nodes and too few.
+        """Gangs with some pods bound, but too few.
 
-        A termination of one replica of a scaling group leaves the rest of its gang where it is, and
-        its own cliques wait together.
+        After the termination of one replica of a scaling group, the rest of its gang stays where it
+        is, and only the cliques of that replica wait together.
         """
         found = []
         pods = self.seen.view.pods

@@ -1,8 +1,8 @@
-"""How far latencies of every request are from BLIS's own on the same traces, and both costs in CPU.
+"""How far latencies of every request are from BLIS's own on the same traces, and the CPU of both.
 
-BLIS is not part of the repository: WINDTUNNEL_BLIS names its program (`go build` in its folder
-makes it). All else is written here: traces, a model, an accelerator, its published coefficients.
-Run: python -m benchmarks.peer_parity
+BLIS is not part of the repository: WINDTUNNEL_BLIS names its program (build it with `go build` in
+its folder). Everything else is written here: traces, a model, an accelerator, its published
+coefficients. Run: python -m benchmarks.peer_parity
 """
 
 import json
@@ -45,7 +45,7 @@ serving:
 
 
 class Case(NamedTuple):
-    """A trace to draw, and what serves it; `blocks` of 0 leaves the KV memory to either."""
+    """A trace to draw, and its servers; with `blocks` of 0, each side derives its KV memory."""
 
     name: str
     rate_per_s: float
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 class Compared(NamedTuple):
-    """The largest relative difference that any request has, and what the two took."""
+    """The largest relative difference of any request, and the CPU time of both."""
 
     worst: float
     our_cpu_s: float
@@ -151,7 +151,7 @@ Latencies = dict[int, tuple[float, float]]
 
 
 def peer(program: Path, case: Case, servers: int, folder: Path) -> tuple[Latencies, float]:
-    """Latencies by request and the CPU time that BLIS takes."""
+    """Latencies by request, and the CPU time of BLIS."""
     shape = resolve_model(case.model)
     mixture = (
         {"num_local_experts": shape.experts, "num_experts_per_tok": shape.experts_per_token}
@@ -188,7 +188,7 @@ def peer(program: Path, case: Case, servers: int, folder: Path) -> tuple[Latenci
 
 
 def windtunnel(case: Case, servers: int, folder: Path) -> tuple[Latencies, float]:
-    """Latencies by request and the CPU time that the command takes, reports and all."""
+    """Latencies by request, and the CPU time of the command, including reports."""
     import pyarrow.parquet as pq
 
     engine = f"{{kv_blocks: {case.blocks}}}" if case.blocks else "{}"

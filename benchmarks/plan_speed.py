@@ -1,10 +1,10 @@
 """A plan over 500 candidates of a 20,000-request scenario, and its answer against trying all.
 
-The first question has a fixed time: a minute on two cores. Other work on a shared machine would be
-counted if wall time were; so it is this process's CPU time and half of that of its two workers:
-what two cores of its own would take, if the two never worked at once. The second holds the cost of
-the answer against that of an exhaustive search: every candidate of a smaller space, whole, with as
-many seeds.
+The first question has a time limit: a minute on two cores. On a shared machine wall time would
+include other work; so it is this process's CPU time plus half that of its two workers: what two
+dedicated cores would take, if this process and the workers never overlapped. The second compares
+the cost of the answer with that of an exhaustive search: every candidate of a smaller space, at
+full length, with as many seeds.
 """
 
 import os
@@ -29,7 +29,7 @@ JOBS = 2
 REQUESTS = int(os.environ.get("PLAN_REQUESTS", "20000"))
 SEEDS = 8
 RATES = (60, 90, 130)
-"""Requests a second of the smaller questions: their answers are of different accelerators."""
+"""Requests a second of the smaller questions, whose answers use different accelerators."""
 
 SCENARIO = """\
 name: planned
@@ -65,7 +65,7 @@ SMALL: dict[str, Any] = {
 
 
 def used_s() -> float:
-    """What two cores of its own would have taken so far."""
+    """Seconds that two dedicated cores would have taken so far."""
     here, workers = (
         resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
@@ -73,7 +73,7 @@ def used_s() -> float:
 
 
 def large(path: Path) -> None:
-    """The time of the whole question, starts of processes and all."""
+    """The time of the whole question, including process starts."""
     started_s, before_s = monotonic_s(), used_s()
     table = wt.plan(path, sets=LARGE, seeds=SEEDS, jobs=JOBS)
     took_s = used_s() - before_s
@@ -92,7 +92,7 @@ def large(path: Path) -> None:
 
 
 def exhaustive(path: Path) -> float:
-    """The least cost of any candidate that is as sure to attain as the plan must be."""
+    """The least cost of any candidate that attains the SLO with the plan's required confidence."""
     origin = Origin.read(path)
     goal = goal_of(origin.plan(), 0.95, 0.95, None)
     seeds = range(100, 100 + SEEDS)

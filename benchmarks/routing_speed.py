@@ -35,7 +35,7 @@ WEIGHTED = (
 
 
 def chat(servers: int, router: str = WEIGHTED, requests: int = REQUESTS) -> ScenarioPlan:
-    """30 requests a second for each server, half of a prompt shared within one of many groups."""
+    """30 requests a second per server; half of each prompt is shared within one of many groups."""
     rate = PER_SERVER * servers
     groups = 4 * servers
     text = SCENARIO.format(

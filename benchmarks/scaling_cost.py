@@ -1,4 +1,4 @@
-"""What an autoscaler that looks every 15 s adds to the CPU time of a simulation: at most 5%."""
+"""CPU time that an autoscaler with an interval of 15 s adds to a simulation: at most 5%."""
 
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report
 from windtunnel.twin.run import simulate

@@ -24,7 +24,7 @@ PROMISED_S = 0.020
 
 
 def fleet(stream: Stream) -> Snapshot:
-    """Every variant has one replica; loads are drawn, so that some models grow and some shrink."""
+    """Every variant has one replica; loads are random, so that some models grow and some shrink."""
     models = []
     for number in range(MODELS):
         load = stream.uniform()

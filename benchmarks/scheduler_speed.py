@@ -1,8 +1,8 @@
-"""A hundred thousand calls that take no time, through the whole scheduler: what scheduling costs.
+"""A hundred thousand calls that take no time, through the whole scheduler: the cost of scheduling.
 
-Rows in groups of 1,000, three groups at once, up to 1,024 tasks in flight, 64 to a model, with the
-pressure advisory; each task is an asyncio task of its own that gets its request lease through the
-asyncio front. With 64 models each row has 64 columns, one on each.
+Rows in groups of 1,000, three groups at once, up to 1,024 tasks in flight, 64 per model, with the
+pressure advisory; each is an asyncio task that gets its request lease through the asyncio front.
+With 64 models each row has 64 columns, one on each.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ REPEATS = 3
 
 
 async def cpu_of(tasks: int, models: int) -> float:
-    """CPU seconds of so many tasks on so many models, one column for each."""
+    """CPU seconds of a number of tasks on a number of models, with one column for each."""
     rows = tasks // models
     case = Case(
         "speed", rows=rows, group_rows=1000, groups=3, tasks=1024, slots=1024, advisory=True

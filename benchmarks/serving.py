@@ -1,4 +1,4 @@
-"""The traffic that the engine's claims are measured on."""
+"""The traffic on which claims about the engine are measured."""
 
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan

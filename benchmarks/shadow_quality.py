@@ -1,7 +1,7 @@
-"""Forecasts on traces that the shadow was not built from: their error and what intervals cover.
+"""Forecasts on traces that the shadow was not built from: their error, and interval coverage.
 
-What is true is a simulation with other seeds and other step times than the shadow's scenario has:
-prefill takes a tenth longer, decode a tenth less. Three kinds of traffic, three hours each.
+The truth is a simulation with other seeds and other step times than the shadow's scenario: prefill
+takes a tenth longer, decode a tenth less. Three kinds of traffic, three hours each.
 """
 
 from benchmarks.claim import Claim, report
@@ -42,7 +42,7 @@ MOST_ERROR, LEAST_COVERED, MOST_COVERED = 0.20, 0.85, 0.95
 
 
 class Served:
-    """What a gateway would have seen."""
+    """The requests as a gateway would have recorded them."""
 
     def __init__(self) -> None:
         self.rows: list[TraceRequest] = []

@@ -28,7 +28,7 @@ serving:
 
 
 def present() -> Present:
-    """Five minutes of traffic, with what is in flight at their end."""
+    """Five minutes of traffic, with the requests in flight at the end."""
     stream = Stream(1, "benchmark.shadow")
     time_s = 0.0
     ended: list[TraceRequest] = []

@@ -1,4 +1,4 @@
-"""`windtunnel --help` comes at once: warm, in CPU time, against the target and a bare Python."""
+"""`windtunnel --help` is fast: warm, in CPU time, against the target and a bare Python."""
 
 import os
 import subprocess

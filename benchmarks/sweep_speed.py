@@ -1,9 +1,9 @@
-"""A sweep of 64 points on two processors against one, and Ray against processes of our own.
+"""A sweep of 64 points on two processors against one, and Ray against our own processes.
 
-A second processor is for wall time, and on a busy machine wall time says little: the load is
-printed beside it, and the CPU time of all processes together, halved, says what a quiet machine
-would take if both were busy to the end. The start of processes counts. Against Ray both are warm:
-it takes seconds to start, once.
+A second processor reduces wall time, but on a busy machine wall time says little: the load is
+printed beside it, and half the CPU time of all processes together shows what a quiet machine would
+take if both were busy to the end. Process starts count. Against Ray both are warm: it takes seconds
+to start, once.
 """
 
 import importlib.util
@@ -41,7 +41,7 @@ serving:
 
 
 def plans() -> list[ScenarioPlan]:
-    """As many runs of about 200 ms of CPU time each, whatever the form and the machine."""
+    """Runs of about 200 ms of CPU time each, in any form and on any machine."""
     first = load_text(SCENARIO.format(count=2000))
     count = int(2000 * POINT_S / least_cpu_s(lambda: run(first)))
     plan = load_text(SCENARIO.format(count=count))
@@ -49,7 +49,7 @@ def plans() -> list[ScenarioPlan]:
 
 
 def wall_s(work: list[ScenarioPlan], on: str, jobs: int, *, warm: bool) -> float:
-    """Seconds that a sweep takes; of a warm one without the start of its workers."""
+    """Wall seconds of a sweep; for a warm one, without the start of its workers."""
     started_s = monotonic_s()
     with Workers(on=on, jobs=jobs) as workers:
         if warm:
@@ -62,7 +62,7 @@ def wall_s(work: list[ScenarioPlan], on: str, jobs: int, *, warm: bool) -> float
 
 
 def all_cpu_s(work: list[ScenarioPlan], jobs: int) -> float:
-    """CPU seconds of a sweep, of this process and of those that it started."""
+    """CPU seconds of a sweep, in this process and those that it started."""
 
     def used_s() -> float:
         all_s = 0.0

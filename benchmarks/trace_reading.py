@@ -1,7 +1,7 @@
-"""Traces are read fast: checked requests, against bare standard-library parsing of the same files.
+"""Traces are read fast: validated requests, against bare standard-library parsing of the files.
 
-The published files are not part of the repository: name their folder in WINDTUNNEL_DATA, or keep
-them in `../shared/data` beside the checkout. Without them, files of the same size are made up.
+The published files are not part of the repository: set WINDTUNNEL_DATA to their folder, or keep
+them in `../shared/data` beside the checkout. Without them, files of the same size are generated.
 """
 
 import csv

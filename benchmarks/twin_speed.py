@@ -1,6 +1,6 @@
-"""What the whole loop costs: an hour of 64 servers, half a million requests, every layer on.
+"""Cost of the whole loop: an hour of 64 servers, half a million requests, every layer on.
 
-At most 12 s of CPU, and at most half as much again as the servers alone.
+At most 12 s of CPU time, and at most 1.5 times that of the servers alone.
 """
 
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report

@@ -1,6 +1,6 @@
 """How far the simulation of a recorded vLLM run is off, latency by latency, against the targets.
 
-The run is not part of the repository: WINDTUNNEL_DATA names the folder that has it, or it lies in
+The run is not part of the repository: WINDTUNNEL_DATA names the folder that has it; the default is
 `../shared/data`. One number, the time per step beyond the kernel tables, is fitted to the mean
 end-to-end latency. Run: python -m benchmarks.vllm_replay
 """

@@ -1,1 +1,1 @@
-"""Autoscalers against each other, on recorded traces and on eight synthetic shapes."""
+"""Autoscalers compared on recorded traces and on eight synthetic shapes of traffic."""

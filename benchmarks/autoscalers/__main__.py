@@ -1,11 +1,11 @@
-"""`python -m benchmarks.autoscalers [NAME | TRACE]...`: who attains the SLO for the least money.
+"""`python -m benchmarks.autoscalers [NAME | TRACE]...`: the cost of attaining the SLO, by policy.
 
-Every policy has its defaults, and one knob that is tuned on a seed of a shape, or on the first
-stretch of a trace; all are judged on seeds and stretches unseen while they were built.
-Prints a table and writes a page with a picture for each kind of traffic, and says of ours whether
+Every policy runs with its defaults, and with one setting tuned on a seed of a shape or on the first
+stretch of a trace; all are evaluated on seeds and stretches not seen while they were built. Prints
+a table and writes a page with a chart for each kind of traffic, and reports for ours whether
 
 - no other policy, nor a fixed pool, is cheaper at equal attainment, and
-- it costs at most so much more than foresight does at equal attainment.
+- its cost over that of perfect foresight at equal attainment is within a limit.
 """
 
 import json
@@ -24,12 +24,12 @@ from windtunnel.search.arena.contestants import CONTESTANTS, OURS
 
 TUNED_ON = {False: (1,), True: (0,)}
 JUDGED_ON = {False: (9001, 9002, 9003), True: (1, 2)}
-"""Seeds of shapes, stretches of traces."""
+"""Seeds of shapes, or stretches of traces."""
 GOAL = 0.95
 EQUAL = 0.003
-"""Attainment counts as equal when it is at most so much lower."""
+"""Attainment that is lower by at most this counts as equal."""
 MOST_REGRET = {False: 1.25, True: 1.6}
-"""By whether traffic rises faster than a replica starts."""
+"""Largest cost over the optimum, by whether traffic rises faster than a replica starts."""
 FOLDER = Path("build/benchmarks/autoscalers")
 
 

@@ -1,7 +1,7 @@
 """The traffic that autoscalers compete on: eight synthetic shapes, and stretches of traces.
 
 A shape is twenty minutes on a 70-billion model; a replica is four H100s, carries about 8 requests/s
-within the SLO (first token in 2 s, then 60 ms a token) and takes 75 s to load. Levels, times and
+within the SLO (first token in 2 s, then 60 ms per token) and takes 75 s to load. Levels, times and
 lengths of a shape are drawn from its seed, so that another seed is another day and not only other
 arrivals. A trace is cut into stretches; requests, lengths and times are the trace's own.
 """
@@ -19,10 +19,10 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 MINUTES: Final = 20
 TRACES: Final = Path(__file__).parents[3] / "shared" / "data" / "traces"
 STRETCH_MINUTES: Final = 18
-"""Of a trace: the first is for building and tuning, the second and the third for the judgement."""
+"""Length of a trace's stretches: the first is for tuning, the second and third for evaluation."""
 
 Points = list[tuple[float, float]]
-"""Minutes, and requests per second from there on in straight lines."""
+"""Pairs of a minute and requests per second, joined by straight lines."""
 
 
 class Traffic(NamedTuple):
@@ -33,7 +33,7 @@ class Traffic(NamedTuple):
     sudden: bool
     """Whether it rises faster than a replica starts."""
     recorded: bool = False
-    """Whether its cases are stretches of a trace, and not seeds."""
+    """Whether its cases are stretches of a trace rather than seeds."""
 
 
 def _steady(draw: Stream) -> Points:
@@ -124,7 +124,7 @@ serving:
   startup: {{load: {{mean: 75s, stddev: 8s}}}}
 """
 CARRIED: Final = 8.0
-"""Requests per second of one replica, about: a run starts with as many as it needs then."""
+"""Approximate requests per second of one replica, to choose the initial replicas of a run."""
 
 
 def _shaped(name: str, seed: int) -> Case:
@@ -157,7 +157,7 @@ serving:
 
 
 class Recording(NamedTuple):
-    """A trace, and servers small enough that it takes several."""
+    """A trace, and servers small enough that it needs several."""
 
     path: Path
     model: str = "llama-3.1-8b"
@@ -189,7 +189,7 @@ def _replayed(recording: Recording, stretch: int) -> Case:
 
 
 def traffic_of(wanted: Sequence[str]) -> list[Traffic]:
-    """All kinds of traffic, or those that are named; a path is a trace of the user's own."""
+    """All kinds of traffic, or the named ones; a path is a user's own trace."""
     found = [
         Traffic(name, partial(_shaped, name), sudden) for name, (_, _, sudden) in SHAPES.items()
     ]

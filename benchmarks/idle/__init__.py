@@ -1,1 +1,1 @@
-"""The idle suite: how much of their slots schedules leave idle, case by case, and why."""
+"""The idle suite: how much of their capacity schedules leave idle, case by case, and why."""

@@ -1,7 +1,7 @@
 """`python -m benchmarks.idle [--real] [--html FILE] [CASE...]` runs the idle suite.
 
-In virtual time, exact and repeatable; with `--real`, on this machine's clock as well, with fewer
-rows; `--stretch 10` makes calls ten times as long, so that late timers matter less.
+It runs in virtual time, exact and repeatable; with `--real` also on this machine's clock, with
+fewer rows. `--stretch 10` makes calls ten times as long, so that late timers matter less.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def measured(case: Case, *, is_real: bool = False) -> Measured:
 
 
 def claim(rows: list[Row]) -> None:
-    """The suite in three lines."""
+    """Reports the suite as three claims."""
     held = [row for row in rows if row.case.reported is not None]
     wide = [row.measured.effective for row in rows if row.case.is_wide]
     report(

@@ -1,8 +1,9 @@
-"""The cases: what is scheduled, and what a well-known scheduler of this kind made of it.
+"""The cases: what is scheduled, and the results of a well-known scheduler of this kind.
 
 The first 22 are those of that scheduler's own suite. Columns come in pairs, a slow one and a quick
-one that needs it, `fan` pairs a row; or two models, the first of which another user holds for a
-while. The rest is what that suite has no case for: refusals, failures, cancellations, tenants.
+one that depends on it, `fan` pairs per row; or two models, the first of which another user holds
+for a while. The others have no counterpart in that suite: refusals, failures, cancellations,
+tenants.
 """
 
 from math import inf
@@ -15,48 +16,48 @@ PRESSURE: Final = "pressure"
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """The other scheduler's figures: parts of the capacity, and generations a second."""
+    """The other scheduler's figures: shares of the capacity, and generations per second."""
 
     utilisation: float
     starved: float
     horizon: float
     per_s: float
-    """Its authors' report, in real time."""
+    """As reported by its authors, in real time."""
     policy_per_s: float
-    """Its policy alone, in simulated time."""
+    """Of its policy alone, in simulated time."""
     latest_per_s: float
-    """Its latest version, in real time."""
+    """Of its latest version, in real time."""
 
 
 class Case(msgspec.Struct, frozen=True):
-    """Rows in groups, on so many slots; times in seconds."""
+    """Rows in groups on a number of slots; times are in seconds."""
 
     name: str
     rows: int = 512
     group_rows: int = 64
     groups: int = 4
     tasks: int = 8
-    """How many tasks of any kind may run."""
+    """Most tasks of any kind that may run."""
     slots: int = 4
-    """How many may wait for a model: the capacity that idles or not."""
+    """Most tasks that may wait for a model: the capacity that is busy or idle."""
     fan: int = 4
     slow_s: float = 0.003
     quick_s: float = 0.0003
     weight: int = 0
-    """Of each column; 0 is as many as there are slots."""
+    """Weight of each column; 0 means the number of slots."""
     adaptive: bool = False
     advisory: bool = False
     shape: str = PIPELINE
     held_s: float = 0.0
-    """How long another user holds the first model."""
+    """Time for which another user holds the first model."""
     serves: int = 0
-    """The provider refuses more calls at once than this; 0 is any number."""
+    """Most concurrent calls that the provider accepts; 0 for no limit."""
     fails_every: int = 0
-    """Every so many calls one fails; 0 is none."""
+    """Every call with a multiple of this number fails; 0 for none."""
     cancelled_s: float = 0.0
-    """When everything in flight is cancelled once; 0 is never."""
+    """Time at which everything in flight is cancelled once; 0 for never."""
     tenants: tuple[int, ...] = (1,)
-    """Their weights."""
+    """Weights of the tenants."""
     reported: Reported | None = None
 
     @property
@@ -65,25 +66,25 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def service_s(self) -> float:
-        """What one generation takes, on the mean."""
+        """Mean duration of one generation."""
         return (self.slow_s + self.quick_s) / 2
 
     @property
     def is_wide(self) -> bool:
-        """Whether far more is ready than there are slots."""
+        """Whether far more work is ready than there are slots."""
         ready = self.groups * self.group_rows * self.fan
         return self.shape == PIPELINE and ready >= 4 * self.slots
 
     @property
     def most_per_s(self) -> float:
-        """Generations a second that no schedule can beat: every slot or every chain always busy."""
+        """Upper bound on generations per second: every slot or every chain always busy."""
         if self.shape != PIPELINE:
             return inf
         chains = self.groups * self.group_rows * self.fan
         return min(self.slots, chains) / self.service_s
 
     def stretched(self, times: int) -> "Case":
-        """The same with longer calls; the others' figures are of shorter ones, and are left out."""
+        """The same with longer calls, without the others' figures, which are for shorter ones."""
         if times == 1:
             return self
         return msgspec.structs.replace(
@@ -95,13 +96,13 @@ class Case(msgspec.Struct, frozen=True):
         )
 
     def shorter(self, times: int) -> "Case":
-        """The same with fewer rows; at least a hundred are left of a long case."""
+        """The same with fewer rows, at least 128 unless the case has fewer."""
         rows = max(min(self.rows, 128), self.rows // times)
         return msgspec.structs.replace(self, rows=rows)
 
 
 def _one_by_one(name: str, figures: Reported, **differs: object) -> Case:
-    """Groups of one row with one pair of columns: the frontier is as wide as there are groups."""
+    """Groups of one row with one pair of columns: as many chains are ready as there are groups."""
     return _case(name, figures, **({"group_rows": 1, "fan": 1} | differs))
 
 
@@ -157,7 +158,7 @@ CASES: Final = (
         **_MANY,
     ),
 )
-"""As many as its authors have, in their order."""
+"""The cases of its authors' suite, in their order."""
 
 _SECONDS: Final = {"slow_s": 1.0, "quick_s": 1.0, "tasks": 8, "slots": 8, "shape": PRESSURE}
 BEYOND: Final = tuple(
@@ -169,4 +170,4 @@ BEYOND: Final = tuple(
         ("tenants-3-to-1", {"tenants": [3, 1]}),
     )
 )
-"""What the suite of the others has no case for; a second of service, two models of four slots."""
+"""Cases that the other suite lacks: a second of service, two models of four slots."""

@@ -1,4 +1,4 @@
-"""Two clocks for one driver: a loop whose time jumps, and a loop whose timers are fine."""
+"""Two event loops for one driver: one whose time jumps, and one with precise timers."""
 
 import asyncio
 import selectors
@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 class _Jump(selectors.SelectSelector):
-    """Where a loop would sleep until its next timer, its time jumps there."""
+    """Makes a loop's time jump to its next timer instead of sleeping."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,11 +33,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def real_loop() -> asyncio.AbstractEventLoop:
-    """With `select`: `epoll` rounds each sleep up to a millisecond, three times a quick call."""
+    """A loop with `select`; `epoll` would round sleeps up to 1 ms, three times a quick call."""
     return asyncio.SelectorEventLoop(selectors.SelectSelector())
 
 
 def run(make: Callable[[], Coroutine[Any, Any, Result]], *, is_real: bool = False) -> Result:
-    """Runs a coroutine to its end, in real time or in none."""
+    """Runs a coroutine to its end, in real or virtual time."""
     with asyncio.Runner(loop_factory=real_loop if is_real else VirtualLoop) as runner:
         return runner.run(make())

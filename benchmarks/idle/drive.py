@@ -1,7 +1,7 @@
-"""Drives a case on asyncio, as live runs are driven: by the same crew, woken, never polled.
+"""Drives a case on asyncio with the same workers as live runs, woken by events, never polled.
 
-The models are fakes that sleep. On a virtual loop that takes no time and is exact; on a real one
-it shows what scheduling itself costs.
+The models are fakes that sleep. On a virtual loop this takes no time and is exact; on a real one it
+shows the cost of scheduling itself.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ BARE_S = 0.4
 
 
 class Drive:
-    """One run of a case; made on the loop that runs it."""
+    """One run of a case; create it on the loop that runs it."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -88,7 +88,7 @@ class Drive:
         return outcome
 
     async def _answer(self, model: str, service_s: float) -> Outcome:
-        """What the provider does with a call."""
+        """The provider's answer to a call."""
         self.made += 1
         if self.case.serves and self.serving[model] >= self.case.serves:
             await asyncio.sleep(REFUSAL_S)
@@ -154,9 +154,9 @@ async def measure(case: Case) -> Measured:
 
 
 async def bare_effective(case: Case) -> float:
-    """Effective use when the slots' calls follow each other and nothing else is done.
+    """Effective use if the slots' calls follow each other without any scheduling.
 
-    What the clock itself takes: late timers are not a scheduler's fault.
+    This is the limit of the clock itself: late timers are not a scheduler's fault.
     """
     pairs = max(1, round(BARE_S / (case.slow_s + case.quick_s)))
 

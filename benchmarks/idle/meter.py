@@ -1,7 +1,8 @@
-"""What is measured: how slots were used between one change and the next, and how long work waited.
+"""The measurements: the use of slots between one change and the next, and how long work waited.
 
-Busy is lease-held time, as the other scheduler's suite has it; it grows with whatever a scheduler
-itself takes. Effective use is what models served, over the capacity: that cannot be inflated.
+Busy is lease-held time, as in the other scheduler's suite; it grows with any time that a scheduler
+itself takes. Effective use is the time that models served, over the capacity: that cannot be
+inflated.
 """
 
 from math import sqrt
@@ -14,7 +15,7 @@ from windtunnel.core.telemetry import Event
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """The figures of one run; parts of the capacity unless the name says otherwise."""
+    """The figures of one run; shares of the capacity unless the name says otherwise."""
 
     wall_s: float
     generations: int
@@ -33,19 +34,19 @@ class Measured(msgspec.Struct, frozen=True):
     """Seconds that tasks with a lease waited for their model."""
     in_flight_most: int
     target_most: int
-    """Row groups that were wanted at once, at most."""
+    """Highest target for concurrent row groups."""
     skips: int
     refused: int
     failed: int
     first_column: str
     left_over: int
-    """Leases, waiters and queued tasks at the end: a leak, unless 0."""
+    """Leases, waiters and queued tasks at the end; anything but 0 is a leak."""
     half_time_shares: tuple[float, ...]
-    """Each tenant's part of what was served while all of them had work."""
+    """Each tenant's share of the service while all tenants had work."""
     bare: float = 1.0
-    """What unscheduled sleepers on the same clock serve of their capacity."""
+    """Share of the capacity that unscheduled sleepers on the same clock reach."""
     cpu_s: float = 0.0
-    """CPU time of the whole run; in real time only, so that virtual runs are all the same."""
+    """CPU time of the whole run; measured in real time only, so that virtual runs are all equal."""
 
     @property
     def per_s(self) -> float:
@@ -53,7 +54,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """Adds up the use of one resource; `look` after every change."""
+    """Adds up the use of one resource; call `look` after every change."""
 
     def __init__(self, resource: SharedResource) -> None:
         self._resource = resource
@@ -63,7 +64,7 @@ class Meter:
         self.in_flight_most = 0
 
     def look(self, now: float) -> None:
-        """What was so since the last look lasted until now."""
+        """Accounts the time since the last call to the state at that call."""
         span_s, leased = now - self._at_s, self._leased
         free = max(0, self._resource.limit - leased)
         self._busy_s += leased * span_s
@@ -76,12 +77,12 @@ class Meter:
         self.in_flight_most = max(self.in_flight_most, self._leased)
 
     def shares(self) -> tuple[float, float, float]:
-        """Parts of the capacity: busy, idle, and idle though work was ready."""
+        """Shares of the capacity: busy, idle, and idle although work was ready."""
         capacity_s = self._resource.limit * self._at_s
         return self._busy_s / capacity_s, self._idle_s / capacity_s, self._starved_s / capacity_s
 
     def burstiness(self) -> float:
-        """The deviation of what was in flight, over its mean."""
+        """Standard deviation of the leases in use, over their mean."""
         mean = self._busy_s / self._at_s
         return sqrt(max(0.0, self._squares_s / self._at_s - mean * mean)) / mean
 
@@ -103,7 +104,7 @@ class Ages:
             self.ages_s.append(event.time - self._since_s.pop(event.subject))
 
     def summary(self) -> tuple[float, float, float, float]:
-        """Mean, median, 95th percentile and most, by nearest rank."""
+        """Mean, median, 95th percentile and maximum, by nearest rank."""
         ages = sorted(self.ages_s)
         last = len(ages) - 1
         return (

@@ -1,4 +1,4 @@
-"""The suite's report: one offline HTML file, a bar for each schedule."""
+"""The suite's report: one offline HTML file with a bar for each schedule."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ LEADS = {
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """One piece of a bar, in thousandths of the capacity."""
+    """One segment of a bar, in thousandths of the capacity."""
 
     kind: str
     x: float
@@ -30,7 +30,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A case as the page shows it."""
+    """A case as shown on the page."""
 
     name: str
     bars: list[Bar]
@@ -47,7 +47,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def page(runs: list[tuple[bool, list[Row]]]) -> str:
-    """The report of one run of the suite or of two, each virtual or real."""
+    """The report of one or two runs of the suite, each in virtual or real time."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)

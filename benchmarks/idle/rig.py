@@ -1,4 +1,4 @@
-"""Puts a case together from the controllers that live runs use; nothing here is a second one."""
+"""Assembles a case from the controllers that live runs use, without a second implementation."""
 
 from collections.abc import Iterator, Sequence
 
@@ -61,7 +61,7 @@ class Rig:
         sink: Sink | None = None,
         model_cap: int | None = None,
     ) -> None:
-        """`model_cap` bounds the tasks of each model too; without it only the slots do."""
+        """With `model_cap`, the tasks of each model are limited, not only the slots."""
         reporter = EventReporter(Telemetry(sink) if sink is not None else None)
         weight = case.weight or case.slots
         resolved = [resolve(one.metadata(weight), [one.name], case.slots) for one in columns]
@@ -99,7 +99,7 @@ class Rig:
         )
 
     def left_over(self) -> int:
-        """What is still held or waits: nothing, when all has ended."""
+        """Leases and waiters that are left; 0 when everything has ended."""
         held = len(self.tasks.ledger.active) + len(self.requests.ledger.active)
         return held + len(self.tasks.queue) + self.requests.waiting
 

@@ -61,7 +61,7 @@ def _cells(row: Row, *, is_real: bool) -> list[str]:
 
 
 def brief(seconds: float) -> str:
-    """Seconds, milliseconds or microseconds, in three digits."""
+    """Seconds, milliseconds or microseconds, with three digits."""
     if seconds < 5e-8:
         return "0"
     if seconds >= 1:

@@ -1,4 +1,4 @@
-"""Whether a case is at least as good as the other scheduler's figures, and as its own promises."""
+"""Whether a case is at least as good as the other scheduler's figures, and meets its targets."""
 
 from collections.abc import Sequence
 
@@ -8,27 +8,27 @@ from benchmarks.idle.cases import Case
 from benchmarks.idle.meter import Measured
 
 EFFECTIVE_LEAST = 0.90
-"""Of the capacity, where far more is ready than there are slots; in real time, of what sleepers
-reach without a scheduler, because timers are late."""
+"""Least effective use if far more work is ready than there are slots: of the capacity, or in real
+time of what sleepers reach without a scheduler, because timers are late."""
 ROUNDING = 0.5
-"""The others' generations a second are whole numbers."""
+"""The other scheduler's generations per second are whole numbers."""
 SHARE_ROUNDING = 0.0005
 FLOAT_ROUNDING = 1e-9
-"""In one case their rounded figure is just above what any schedule can reach."""
+"""In one case their rounded figure is just above the upper bound of any schedule."""
 LEASED_WAIT_SAVED_S = 0.005
 MORE_WAIT_MOST = 1.1
-"""Where nothing can be saved, real time may make it look a little more."""
+"""If nothing can be saved, real time may show slightly more waiting."""
 BEYOND_LEAST = {
     "refusals": 0.90 * 6 / 8,
     "failures": 0.90,
     "cancelled": 0.95,
     "tenants-3-to-1": 0.99,
 }
-"""Effective use of each case beyond the others' suite; with refusals, 6 of 8 can be served."""
+"""Least effective use of the cases beyond the other suite; with refusals, 6 of 8 can be served."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A case, what was measured, and where that falls short."""
+    """A case, its measurements, and where they fall short."""
 
     case: Case
     measured: Measured
@@ -36,7 +36,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def reported_effective(case: Case) -> float:
-    """What the other scheduler's models served of the capacity, from its generations a second."""
+    """The other scheduler's effective use, from its generations per second."""
     assert case.reported is not None
     return case.reported.per_s * case.service_s / case.slots
 
@@ -44,7 +44,7 @@ def reported_effective(case: Case) -> float:
 def judge(
     cases: Sequence[Case], results: dict[str, Measured], *, is_real: bool = False
 ) -> list[Row]:
-    """All cases in their order; figures of cases may be held against each other."""
+    """Judges all cases in order; cases may be compared with each other."""
     rows = []
     for case in cases:
         measured = results[case.name]
@@ -73,9 +73,9 @@ def _own(case: Case, got: Measured) -> list[str]:
 
 
 def _against_reported(case: Case, got: Measured, *, is_real: bool) -> list[str]:
-    """Idle is compared in slot-seconds for each generation: what starving no longer takes would
-    otherwise make the horizon's part of a shorter run look larger. In real time the horizon is
-    left out: it is a matter of policy, and the end of a run with fewer rows weighs more."""
+    """Idle time is compared in slot-seconds per generation; otherwise less starvation would make a
+    run shorter and so its horizon share larger. In real time the horizon is left out: it is a
+    matter of policy, and the end of a run with fewer rows weighs more."""
     theirs = case.reported
     if theirs is None:
         return []
@@ -103,7 +103,7 @@ def _against_reported(case: Case, got: Measured, *, is_real: bool) -> list[str]:
 
 
 def _against_others(case: Case, results: dict[str, Measured]) -> list[str]:
-    """What an adaptation is for: better than its control."""
+    """Checks that an adaptation is better than its control."""
     got = results[case.name]
     control = results.get(case.name.replace("-advisory", "-control"))
     faults = []

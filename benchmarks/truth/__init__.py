@@ -1,1 +1,1 @@
-"""The simulator held to published measurements of served models, none of which it was fitted to."""
+"""The simulator compared with published measurements of served models; it was fitted to none."""

@@ -1,8 +1,8 @@
 """How far the simulator is off on published measurements, against its targets.
 
-Every point runs as a scenario of its own: so many users in a closed loop, random prompts without
-shared prefixes, the engine's defaults; those of SGLang and TensorRT-LLM with their kernels. A point
-that the simulator refuses is counted and its reason printed.
+Every point runs as a scenario of its own: a closed loop of users, random prompts without shared
+prefixes, the engine's defaults; points of SGLang and TensorRT-LLM use profiles of their kernels. A
+point that the simulator rejects is counted and its reason printed.
 Run: python -m benchmarks.truth [--save FILE.json] [--beside FILE.json]
 """
 
@@ -25,7 +25,7 @@ from windtunnel.models.step_time.profile import bundled_profiles
 from windtunnel.twin.scenario.load import load_text
 
 TARGETS = {"tpot": (0.06, 0.20), "ttft": (0.15, 0.40), "throughput": (0.06, None)}
-"""Median and 90th percentile of the absolute relative error."""
+"""Targets for the median and the 90th percentile of the absolute relative error."""
 
 FEWEST, MOST_WAVES, MOST_REQUESTS = 3, 5, 2048
 GROUPS: dict[str, Callable[[Point], str]] = {
@@ -38,7 +38,7 @@ GROUPS: dict[str, Callable[[Point], str]] = {
 
 
 class Outcome(msgspec.Struct):
-    """What the simulator says of one point."""
+    """The simulated figures of one point."""
 
     title: str
     refused: str | None = None
@@ -47,12 +47,12 @@ class Outcome(msgspec.Struct):
     simulated: dict[str, float] = {}
 
     def error(self, figure: str) -> float:
-        """With its sign: above zero is too slow, or too many tokens."""
+        """The signed error: above zero is too slow, or too many tokens."""
         return self.simulated[figure] / self.measured[figure] - 1.0
 
 
 def scenario(point: Point) -> str:
-    """The point as a scenario; a prompt is random, so no two share a prefix."""
+    """The point as a scenario; prompts are random, so no two share a prefix."""
     low, high = point.spread
     lengths = {
         name: tokens
@@ -102,7 +102,7 @@ def scenario(point: Point) -> str:
 
 
 def states(point: Point) -> int:
-    """Requests that SGLang 0.5 runs of a model with recurrent layers, by its own rule.
+    """Requests that SGLang 0.5 runs for a model with recurrent layers, by its own rule.
 
     States get 9/19 of the memory beside the weights, and a request takes five of them: its own, two
     in its prefix cache, and two buffers of overlapped scheduling.
@@ -132,7 +132,7 @@ def outcome(point: Point) -> Outcome:
 
 
 def _evidence(result: dict[str, Any]) -> str:
-    """How much the result says its step times can be believed."""
+    """How far the result says that its step times can be trusted."""
     wanted = ("calibration",)
     found: list[str] = [
         one["severity"] for one in result["trust"]["findings"] if one["code"] in wanted
@@ -159,7 +159,7 @@ def line(title: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def speed_up(plain: Point, drafting: Point) -> tuple[float, float]:
-    """How many times sooner tokens come with drafts: measured, and simulated."""
+    """How many times faster tokens come with drafts: measured, and simulated."""
     one, other = outcome(plain), outcome(drafting)
     return (
         one.measured["tpot"] / other.measured["tpot"],

@@ -1,9 +1,10 @@
-"""The published points through NVIDIA's AIConfigurator, to be printed beside ours.
+"""The published points in NVIDIA's AIConfigurator, to be printed beside ours.
 
-It needs `aiconfigurator` (PyPI, 0.12) and nothing of Windtunnel, so that it may run in an
-environment of its own: python -m benchmarks.truth.beside_aiconfigurator FILE.json; then
-python -m benchmarks.truth --beside FILE.json. It has tables of vLLM, SGLang and TensorRT-LLM, and
-is asked for the engine that was measured; without a network it knows the models it comes with.
+It needs `aiconfigurator` (PyPI, 0.12) and nothing of Windtunnel, so that it can run in its own
+environment: python -m benchmarks.truth.beside_aiconfigurator FILE.json; then python -m
+benchmarks.truth --beside FILE.json. AIConfigurator has tables of vLLM, SGLang and TensorRT-LLM, and
+is queried for the engine that was measured; without a network it knows only the models it ships
+with.
 """
 
 import json

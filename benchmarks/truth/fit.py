@@ -1,7 +1,7 @@
-"""Fits the bundled profiles to operator tables, and says how far an unmeasured GPU would be off.
+"""Fits the bundled profiles to operator tables, and estimates the error for an unmeasured GPU.
 
 The tables (NVIDIA aiconfigurator, Apache-2.0) are not part of the repository: WINDTUNNEL_DATA names
-the folder that has `silicon/`, or it lies in `../shared/data`. Tables of B300 and GB300, and those
+the folder that has `silicon/`; the default is `../shared/data`. Tables of B300 and GB300, and those
 of SGLang and TensorRT-LLM, are read from the package `aiconfigurator-core`; without it these
 profiles stay as they are. No published serving point is read. What operators cannot show comes from
 whole steps measured on H200s, the profile `h200-pytorch`. Run: python -m benchmarks.truth.fit
@@ -56,7 +56,7 @@ TABLES = {
     "rtx-pro-6000": "rtx_pro_6000_server",
 }
 NEWER = {"b300": "b300_sxm", "gb300": "gb300"}
-"""Those whose tables are in the package alone."""
+"""GPUs whose tables are only in the package."""
 
 LARGE = {"h200": "h200_sxm", "b200": "b200_sxm"}
 
@@ -66,7 +66,7 @@ OTHER_ENGINES = {
     "sglang": ("0.5.14", {"h100": "h100_sxm", **LARGE, "b300": "b300_sxm"}),
     "trtllm": ("1.3.0rc20", LARGE),
 }
-"""Their releases, and the GPUs whose tables of them are used."""
+"""Releases of other engines, and the GPUs whose tables of them are used."""
 
 OTHER_ORIGIN = (
     "operator timings of {engine} {release}, NVIDIA aiconfigurator 0.12 (Apache-2.0), "
@@ -78,14 +78,14 @@ STEPS_TRIED = [
     StepWork([(1024, 0, 1024)], 64, 64 * 2000, 65),
 ]
 STEPS = ("gemm_efficiency", "gemm_bandwidth", "gemm_wave", "gemm_blend")
-"""What whole steps on the H200 show of multiplications, and a Hopper chip shares."""
+"""GEMM parameters that come from whole steps on the H200, and hold for all Hopper chips."""
 
 HOPPERS = ("h100", "h200")
 EXPERTS = ("expert", "fp8_expert", "fp4_expert", "weight_only_expert")
 STARTS = ("launch", "width", "visit")
 EXPERT_STARTS = [f"{kind}_{part}_s" for kind in EXPERTS for part in STARTS]
 ENDS = [(hidden, visited) for hidden in (1024, 8192) for visited in (1, 512)]
-"""Of tokens' widths and of experts that a batch visits: time is linear in between."""
+"""Extremes of the token width and of the experts that a batch visits; time is linear in both."""
 
 FUSED_PASSES = 4.0
 STEP_S = 0.55e-3  # of a recorded vLLM run: decode steps of up to 60 sequences, less their kernels
@@ -100,7 +100,7 @@ NEAREST = {
     "b300": "b200",
     "gb300": "gb200",
 }
-"""Whose numbers a GPU takes where its own tables have none."""
+"""The GPU whose numbers are used if a GPU's own tables have none."""
 
 SLOWER = {
     "h100": "a100",
@@ -110,11 +110,11 @@ SLOWER = {
     "b300": "b200",
     "gb300": "gb200",
 }
-"""Each is in no operator slower than the other; collectives aside, which have other links."""
+"""The slower GPU for each: no operator may be slower than there, except collectives."""
 
 
 def small_kernels_s(folder: Path) -> float:
-    """What vLLM's norms, rotation and activation of one layer take for a single token."""
+    """Time of vLLM's norms, rotation and activation of one layer for a single token."""
     calls = {"layernorm": 2, "rotary_emb": 1, "act_fn": 1}
     with (folder / RUN / "dense.csv").open() as file:
         found = {row["layer"]: row for row in csv.DictReader(file) if row["tokens"] == "1"}
@@ -122,7 +122,7 @@ def small_kernels_s(folder: Path) -> float:
 
 
 def packaged(gpu: str, engine: str, release: str, to: Path) -> Path | None:
-    """Links to the tables that the package has of a GPU and a release of an engine."""
+    """Links to the package's tables of a GPU and an engine release."""
     found = importlib.util.find_spec("aiconfigurator_core")
     if found is None or found.origin is None:
         return None
@@ -136,7 +136,7 @@ def packaged(gpu: str, engine: str, release: str, to: Path) -> Path | None:
 
 
 def of_engine(engine: str, release: str, name: str, folder: Path, own: Profile) -> Profile:
-    """The profile of another engine's kernels; what its tables leave out is that of vLLM's."""
+    """The profile of another engine's kernels; vLLM's values fill what its tables lack."""
     accelerator = resolve_accelerator(name)
     origin = OTHER_ORIGIN.format(engine=engine, release=release) + own.origin
     found = fit_operators(folder, accelerator, own, name=f"{name}-{engine}", origin=origin)
@@ -166,7 +166,7 @@ def fitted(name: str, folder: Path, steps: Profile, layer_s: float) -> Profile:
 
 
 def peaks(key: str, accelerator: Accelerator) -> float:
-    """What a fraction is of, or 1 for seconds and counts."""
+    """The peak that a fraction refers to, or 1 for seconds and counts."""
     if key.endswith("bandwidth"):
         return accelerator.hbm_bytes_per_s
     if not key.endswith("efficiency") or key.startswith("all_reduce"):
@@ -176,7 +176,7 @@ def peaks(key: str, accelerator: Accelerator) -> float:
 
 
 def completed(profile: Profile, nearest: Profile) -> Profile:
-    """The profile with the nearest GPU's numbers where its own tables have no rows."""
+    """The profile, with the nearest GPU's numbers where its own tables have no rows."""
     own = set(shown(profile))
     values = {
         key: value if key in own else nearest.parameters[key]
@@ -186,7 +186,7 @@ def completed(profile: Profile, nearest: Profile) -> Profile:
 
 
 def shown(profile: Profile) -> list[str]:
-    """Parameters that the profile's own operator tables decide, or whole steps do."""
+    """Parameters that are determined by the profile's own operator tables or by whole steps."""
     decided = [key for kind in profile.errors["operators"] for key in PARAMETERS_OF[kind]]
     return [
         *decided,
@@ -275,13 +275,13 @@ def main() -> None:
 
 
 def chip(name: str) -> str:
-    """Pairs that differ in memory or packaging alone would vouch for each other."""
+    """The chip of a GPU: variants in memory or packaging must not predict each other."""
     same = {"h200": "h100", "gb200": "b200", "b300": "b200", "gb300": "b200"}
     return same.get(name, name)
 
 
 def leave_one_out() -> None:
-    """How far each measured GPU's steps are from those under the nearest one of another chip."""
+    """The error of each measured GPU's steps if predicted with the nearest GPU of another chip."""
     measured = [one for one in measured_profiles() if one.name in {**TABLES, **NEWER}]
     every = []
     for own in measured:

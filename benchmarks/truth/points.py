@@ -1,18 +1,18 @@
-"""Published measurements of served models, each with its source; nothing here was measured by us.
+"""Published measurements of served models, each with its source; none of them are our own.
 
 Sources, with the revision that was read:
-`fp8-kv`: vLLM's post of 2026-04-22 about FP8 KV caches (vLLM 0.19.1). At one request at a time it
-  publishes straight lines of the inter-token latency over the prompt's length; two points of each
-  line are taken here.
+`fp8-kv`: vLLM's post of 2026-04-22 about FP8 KV caches (vLLM 0.19.1). For one request at a time
+  it publishes straight lines of inter-token latency over prompt length; two points of each line are
+  used here.
 `cookbook`: SGLang's cookbook, random prompts of one length, each setting's own version, medians.
   With recurrent layers SGLang limits how many requests run: `state_share` has the share of memory
   (`--mem-fraction-static`) that its rule starts from.
 `inferencex`: SemiAnalysis InferenceX, fixtures of its app at 3a600f1, medians. Its client draws
   lengths between 80 % and 100 % of the nominal ones.
 `tpu`: the TPU snapshot of the same app, whose precision is not stated.
-  Four chips have no room for the model in bf16: it is taken as fp8.
+  The model does not fit four chips in bf16, so fp8 is assumed.
 `recipes`: vllm-project/recipes at 8959cf6. The run on H20s decoded a hundred requests at once,
-  which 96 GB have no room for; the recipes' H20s have 141 GB. `tops`: vLLM's post of 2026-05-11.
+  which do not fit in 96 GB; the recipes' H20s have 141 GB. `tops`: vLLM's post of 2026-05-11.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ K = 1024
 
 
 class Point(NamedTuple):
-    """A published setting and its measurements; what was not published is None."""
+    """A published setting and its measurements; None for what was not published."""
 
     source: str
     engine: str
@@ -187,16 +187,16 @@ _OTHERS = (
 
 
 def drafted() -> list[tuple[Point, Point]]:
-    """Settings without and with drafts: what these are worth is the ratio of the two.
+    """Settings without and with drafts, for the ratio of the two.
 
-    They are no points of their own: a model's error would count twice.
+    They are not points of their own: a model's error would count twice.
     """
     plain = _OTHERS[0]
     return [(plain, plain._replace(tpot_ms=1000 / 234, mtp=1))]
 
 
 def guessed() -> list[Point]:
-    """Settings with drafts whose acceptance was not published: apart from the others."""
+    """Settings with drafts of unpublished acceptance, kept apart from the others."""
     return [
         Point(
             *("cookbook", "SGLang", gpu, model, "hybrid", dtype, 1, 8 * K, K, users, *measured),
@@ -210,7 +210,7 @@ def guessed() -> list[Point]:
 
 
 def points() -> list[Point]:
-    """All others, in the order of their sources."""
+    """All other points, in the order of their sources."""
     found = [
         Point(
             *("fp8-kv", "vLLM", gpu, model, family, dtype, 1, prompt, _LINE_OUTPUT, 1),

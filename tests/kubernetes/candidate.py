@@ -1,8 +1,8 @@
-"""A process that takes part in an election and writes while it leads, for tests that stop it.
+"""A candidate in a leader election that writes while it leads, for tests that stop it.
 
     python -m tests.kubernetes.candidate KUBECONFIG NAMESPACE IDENTITY
 
-Each write is a ConfigMap of its own with the term's epoch: the API server keeps their order.
+Each write creates a ConfigMap with the term's epoch; the API server records their order.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A proxy between client and API server that cuts, delays, refuses, and swallows answers.
 
-It ends TLS on both sides, so that it sees requests. A test chooses what happens to each by setting
-`fate`, a function of method and path; without one, everything passes.
+It terminates TLS on both sides, so that it sees requests. A test decides what happens to each by
+setting `fate`, a function of method and path; without one, everything passes.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from windtunnel.live.rehearse.control_plane import KubernetesControlPlane, free_
 
 
 class Refuse(NamedTuple):
-    """Answers with a status, and the API server never sees it."""
+    """Answers with a status; the API server never sees the request."""
 
     status: int
     retry_after: str = ""
 
 
 class Delay(NamedTuple):
-    """Passes it on later."""
+    """Forwards the request later."""
 
     seconds: float
 
@@ -35,20 +35,20 @@ class Swallow(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Cuts the connection before the API server sees it; of a watch, after so many bytes."""
+    """Cuts the connection before the API server sees the request, or after this many bytes."""
 
     after_bytes: int = 0
 
 
 class Silence(NamedTuple):
-    """Takes the request, and nothing ever comes: a connection that is half open."""
+    """Takes the request and never answers, like a half-open connection."""
 
 
 Fate = Refuse | Delay | Swallow | Cut | Silence | None
 
 
 class Chaos:
-    """The proxy; `seen` has every request that came to it, with what it was answered."""
+    """The proxy; `seen` has the method and path of every request that it received."""
 
     def __init__(self, plane: KubernetesControlPlane, session: ClientSession) -> None:
         self.fate: Callable[[str, str], Fate] = lambda method, path: None
@@ -60,7 +60,7 @@ class Chaos:
         self.url: Final = f"https://127.0.0.1:{self.port}"
 
     def cut_all(self) -> None:
-        """Every connection that is open, watches too."""
+        """Cuts every open connection, including watches."""
         for transport in list(self.connections):
             transport.abort()
 
@@ -127,7 +127,7 @@ class Chaos:
 
 @asynccontextmanager
 async def chaos(plane: KubernetesControlPlane) -> AsyncIterator[Chaos]:
-    """A proxy in front of the API server, with the rights of its administrator."""
+    """A proxy in front of the API server, with administrator rights."""
     issued = plane.certificates
     upstream = ssl.create_default_context(cafile=str(issued.ca))
     admin = issued.folder / "admin"
@@ -152,7 +152,7 @@ async def chaos(plane: KubernetesControlPlane) -> AsyncIterator[Chaos]:
 
 @asynccontextmanager
 async def proxied(cluster: Cluster) -> AsyncIterator[tuple[Chaos, Client]]:
-    """A proxy, and a client behind it."""
+    """A proxy, and a client that connects through it."""
     async with (
         chaos(cluster.plane) as proxy,
         cluster.connect("proxied", "tests", proxy.url) as client,

@@ -1,4 +1,4 @@
-"""A cluster as tests see it: a client, a namespace of the test's own, and objects to write."""
+"""A cluster as tests see it: a client, a namespace of the test's own, and objects to create."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +24,7 @@ LOOK_S: Final = 0.05
 
 
 class Cluster:
-    """Where a test runs."""
+    """The cluster and the namespace that a test runs in."""
 
     def __init__(self, plane: KubernetesControlPlane | None, client: Client, space: str) -> None:
         self.client: Final = client
@@ -47,13 +47,13 @@ class Cluster:
     async def until(
         self, holds: Callable[[], Awaitable[bool]], patience_s: float = UNTIL_S
     ) -> None:
-        """Waits for what the cluster does by itself."""
+        """Waits until a condition holds."""
         async with asyncio.timeout(patience_s):
             while not await holds():
                 await asyncio.sleep(LOOK_S)
 
     async def until_evicted(self, pod: Meta) -> None:
-        """The disruption controller takes a moment before it allows anything."""
+        """Evicts a pod; the disruption controller takes a moment before it allows this."""
 
         async def evicted() -> bool:
             try:
@@ -105,7 +105,7 @@ def new_pod(namespace: str, name: str) -> Plain:
 
 
 async def ready_node(cluster: Cluster) -> str:
-    """A node that nothing runs, without a kubelet; skipped on another cluster."""
+    """Adds a node without a kubelet, on which nothing runs; skips the test on another cluster."""
     assert cluster.plane
     node = {"metadata": {"name": "test-node"}}
     try:

@@ -1,7 +1,7 @@
-"""What tests on a real API server share: a control plane or a cluster, a namespace for each test.
+"""Fixtures for a real API server: a control plane or a cluster, and a namespace for each test.
 
-They run where `WINDTUNNEL_KUBERNETES` is set, which `make test-kubernetes` does; other test runs
-leave them out. A test that is a coroutine gets its `cluster` with a client in its own event loop.
+These tests run if `WINDTUNNEL_KUBERNETES` is set, as by `make test-kubernetes`; other test runs
+leave them out. A coroutine test gets its `cluster` with a client in its own event loop.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def control_plane(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[KubernetesControlPlane | None]:
-    """The control plane that the tests started themselves; None where KUBECONFIG names another."""
+    """The control plane that the tests started; None if KUBECONFIG names another."""
     if os.environ.get("KUBECONFIG"):
         yield None
         return
@@ -49,7 +49,7 @@ def control_plane(
 
 @pytest.fixture
 def cluster(control_plane: KubernetesControlPlane | None) -> KubernetesControlPlane | None:
-    """A coroutine gets a `Cluster` in its place, when it runs."""
+    """A coroutine test gets a `Cluster` in its place when it runs."""
     if control_plane is not None:
         control_plane.check()
     return control_plane

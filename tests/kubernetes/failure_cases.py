@@ -1,7 +1,7 @@
-"""What can go wrong on a cluster, by name, and the tests that hold what happens then.
+"""Failures on a cluster, by name, and the tests that cover them.
 
-A case is held by every test that is named for it; `tests/live/operate/test_failure_table.py` fails
-where one of them does not exist. Folders count from `tests`.
+A case is covered by every test that is named for it; `tests/live/operate/test_failure_table.py`
+fails if one of them does not exist. Folders are relative to `tests`.
 """
 
 from typing import Final

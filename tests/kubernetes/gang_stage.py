@@ -1,4 +1,4 @@
-"""A cluster with our CRDs, kubelets and a gang operator, and what tests look at."""
+"""A cluster with our CRDs, kubelets and a gang operator, and helpers that tests look with."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Killed(Exception):
 
 
 class MortalWriter(Writer):
-    """Dies at a given call: before it is sent, or before its answer is heard."""
+    """Dies at a given call: before it is sent, or before its answer is received."""
 
     def __init__(self, client: Client, mirror: Mirror, calls: int | None) -> None:
         super().__init__(client, mirror)
@@ -71,11 +71,11 @@ class Operator:
         self.events: list[str] = []
 
     def record(self, about: Subject, level: str, reason: str, action: str, note: str) -> None:
-        """In the place of a recorder of events."""
+        """Takes the place of an event recorder."""
         self.events.append(f"{reason} {note}")
 
     async def run(self) -> None:
-        """Until it is killed or cancelled."""
+        """Runs until it is killed or cancelled."""
         async with asyncio.TaskGroup() as tasks:
             await self.mirror.leave_out_unserved(self.client)
             for one in self.mirror.reflectors.values():
@@ -89,14 +89,14 @@ class Operator:
 
 
 class Stage:
-    """A cluster with kubelets, and what tests look at."""
+    """A cluster with kubelets, and helpers for tests."""
 
     def __init__(self, cluster: Cluster, kubelets: Kubelets, operator: Operator) -> None:
         self.cluster, self.client, self.space = cluster, cluster.client, cluster.namespace
         self.kubelets = kubelets
         self.operator = operator
         self.ever: set[str] = set()
-        """The uid of every pod that there ever was."""
+        """The uid of every pod that ever existed."""
         kubelets.subscribe(self._changed)
 
     def _changed(self, before: Unstructured | None, after: Unstructured | None) -> None:
@@ -104,7 +104,7 @@ class Stage:
             self.ever.add(after.metadata.uid)
 
     async def fail(self, pod: Unstructured, reason: str) -> None:
-        """A kubelet refuses a pod."""
+        """Lets a kubelet reject a pod."""
         meta, status = pod.metadata, {"phase": "Failed", "reason": reason}
         change = {"metadata": {"uid": meta.uid}, "status": status}
         await self.client.patch(
@@ -138,7 +138,7 @@ class Stage:
             raise AssertionError(self.described()) from None
 
     def described(self) -> str:
-        """What there is, for who reads a failure."""
+        """The state of the cluster, for the message of a failed test."""
         view = self.operator.mirror.view
         pods = [
             (pod.name, pod.gates, pod.node, pod.ready, pod.terminating)
@@ -166,19 +166,19 @@ class Stage:
         return await self.client.get(RESOURCES[kind], self.space, name, Unstructured)
 
     async def status(self, kind: str, name: str) -> dict[str, Any]:
-        """Empty as long as there is no such object."""
+        """The status of an object; empty as long as it does not exist."""
         try:
             return (await self.get(kind, name)).status
         except NotFound:
             return {}
 
     async def conditions(self, kind: str, name: str) -> dict[str, str]:
-        """What the conditions that hold say, by type."""
+        """The messages of the conditions that are true, by type."""
         found = (await self.status(kind, name)).get("conditions") or []
         return {one["type"]: one["message"] for one in found if one["status"] == "True"}
 
     async def until_status(self, kind: str, name: str, **fields: Any) -> None:
-        """The operator writes statuses a moment after what they tell has happened."""
+        """Waits for fields of a status, which the operator writes a moment after the change."""
         found: dict[str, Any] = {}
 
         async def holds() -> bool:
@@ -203,9 +203,9 @@ async def stage(
     operator: bool = True,
     client: Client | None = None,
 ) -> AsyncIterator[Stage]:
-    """With `slots`, a simple scheduler binds so many pods; without, our placement does.
+    """With `slots`, a simple scheduler binds that many pods; without, our placement does.
 
-    `client` is the operator's alone.
+    `client` is used by the operator only.
     """
     await install(cluster.client)
     node = f"node-{cluster.namespace}"

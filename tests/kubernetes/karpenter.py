@@ -1,4 +1,4 @@
-"""A Karpenter that exists through the API alone: NodeClaims become nodes, and go with them."""
+"""A Karpenter that works through the API alone: NodeClaims become nodes, and go with them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FINALIZER: Final = "karpenter.sh/termination"
 
 
 async def install_node_claims(cluster: Cluster) -> None:
-    """A kind of the test's own with Karpenter's name; its spec cannot be changed, as there."""
+    """Installs a CRD with Karpenter's name, whose spec is immutable, as in Karpenter."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     fixed = {**anything, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
     schema = {"type": "object", "properties": {"spec": fixed, "status": anything}}
@@ -63,9 +63,9 @@ class Karpenter:
         self._look: Final = asyncio.Event()
         self._claims.cache.subscribe(self._changed)
         self.paused = False
-        """It launches nothing."""
+        """While set, it launches nothing."""
         self.launched: Final[list[str]] = []
-        """Uids of claims, as they became nodes."""
+        """Uids of claims, in the order in which they became nodes."""
 
     def _changed(self, before: Any, after: Any) -> None:
         self._look.set()

@@ -1,4 +1,4 @@
-"""Pods with a page of metrics, a Prometheus server of many moods, and an autoscaler, for tests."""
+"""For tests: pods with a metrics page, a Prometheus server that can fail, and an autoscaler."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OK, GARBAGE, SLOW, FAILS, STALE = "ok", "garbage", "slow", "fails", "stale"
 
 
 class Served:
-    """One page of metrics for all pods, and Prometheus' API over it."""
+    """One metrics page for all pods, and Prometheus' API over it."""
 
     def __init__(self) -> None:
         self.port: Final = free_port()
@@ -109,7 +109,7 @@ class Autoscaling:
         return next(one for one in self.operator.scaled.values() if one.named.name == name)
 
     async def ticks(self, count: int, name: str = "chat") -> None:
-        """Waits until it has looked so many times more."""
+        """Waits for this many more ticks."""
 
         def done() -> int:
             found = [one for one in self.operator.scaled.values() if one.named.name == name]
@@ -131,7 +131,7 @@ async def autoscaling(
     acts: bool = True,
     canary: CanaryOptions | None = None,
 ) -> AsyncIterator[Autoscaling]:
-    """Runs until the end of the block, and is then killed; its decisions follow from its log."""
+    """Runs until the end of the block and is then killed; its decisions must match its log."""
     with TemporaryDirectory() as folder:
         log = EventLogFile(Path(folder) / "operator.jsonl", {}, "operator")
         options = ScalingOptions(installation, canary, log.record)
@@ -213,7 +213,7 @@ def hpa(most: int, **more: Any) -> dict[str, Any]:
 
 
 async def autoscaler(cluster: Cluster, port: int, name: str = "chat", **spec: Any) -> None:
-    """An HPA of five waiting requests per replica, which looks twice a second."""
+    """An HPA with five queued requests per replica and an interval of half a second."""
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
     reference = {"targetRef": spec.pop("target", target), "port": port, "name": "main"}
     whole = {"targets": [reference], "scaling": hpa(8), **spec}
@@ -250,7 +250,7 @@ async def condition(cluster: Cluster, kind: str, name: str = "chat") -> tuple[st
 async def until_condition(
     cluster: Cluster, kind: str, status: str, reason: str, patience_s: float = UNTIL_S
 ) -> str:
-    """Its message."""
+    """Waits for a condition, and returns its message."""
     told = ("", "", "")
 
     async def holds() -> bool:
@@ -265,7 +265,7 @@ async def until_condition(
 
 
 async def events(cluster: Cluster) -> dict[str, str]:
-    """The notes by reason."""
+    """The notes of events, by reason."""
     listed = await cluster.client.list_all(EVENTS, ObjectSelection(cluster.namespace))
     found = [json.loads(bytes(one)) for one in listed.items]
     return {one["reason"]: one.get("note", "") for one in found}

@@ -1,4 +1,4 @@
-"""The autoscaler on a real API server: scales, restarts, other installations, outages."""
+"""The autoscaler on a real API server: scaling, restarts, other installations, outages."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_a_target_of_an_hpa_and_an_object_that_is_wrong(cluster: Cluster) 
 
 
 QUICK = hpa(6, up={"rules": [{"pods": 4, "period": "1s"}]})
-"""An order that was not carried out is not held back by what may be added in 15 s."""
+"""A limit of 1 s instead of 15 s, so that an order that failed does not hold back the next."""
 
 
 async def test_an_api_server_that_is_away_decides_nothing(cluster: Cluster) -> None:
@@ -198,7 +198,7 @@ async def test_an_api_server_that_is_away_decides_nothing(cluster: Cluster) -> N
 
 
 async def test_killed_at_any_write_it_knows_its_own_orders(cluster: Cluster) -> None:
-    """Before the record, the scale or the status is written, or before the answer is heard."""
+    """Killed before the record, scale or status is written, or before the answer arrives."""
     await install(cluster.client)
     async with served() as on, proxied(cluster) as (proxy, client):
         await ready_pods(cluster)
@@ -310,7 +310,7 @@ async def kthena_object(cluster: Cluster, group: str, kind: str, name: str, spec
 
 
 async def test_policies_of_kthena_before_and_after_its_v1(cluster: Cluster) -> None:
-    """One reads pods, and the other, with a binding, asks Prometheus in its own words."""
+    """One reads pods; the other, with a binding, queries Prometheus with its own expression."""
     await install(cluster.client)
     group = "workload.serving.volcano.sh"
     kinds = ("ModelServing", "AutoscalingPolicy", "AutoscalingPolicyBinding")

@@ -167,7 +167,7 @@ def test_wrong_values_are_refused(value: str, said: str) -> None:
 async def test_installed_it_operates_with_its_own_rights_and_leaves_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """In a namespace of the pod security level `restricted`."""
+    """In a namespace with the pod security level `restricted`."""
     level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     port = free_port()
     where = ("--namespace", cluster.namespace, "--kubeconfig", str(cluster.plane.kubeconfig))
@@ -197,7 +197,7 @@ async def test_installed_it_operates_with_its_own_rights_and_leaves_nothing(
 
 
 async def _pod_security(on: Stage) -> dict[str, Any]:
-    """A pod spec that the namespace takes."""
+    """A pod spec that the namespace accepts."""
     found = await on.client.get(DEPLOYMENTS, on.space, "windtunnel-operator", Unstructured)
     spec = found.spec["template"]["spec"]
     kept = {"name": "main", "image": "busybox:1"}

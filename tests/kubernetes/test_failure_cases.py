@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster, one test for each: `failure_cases.py` has the table of all."""
+"""Failures on a cluster, one test for each: `failure_cases.py` has the table of all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from windtunnel.live.rehearse.control_plane import CONTROLLERS, free_port
 from windtunnel.live.rehearse.kubelets import add_node
 
 OWN = ("PodClique", "PodCliqueScalingGroup", "PodGang", "Service", "Pod")
-"""What the operator deletes itself."""
+"""The kinds that the operator deletes itself."""
 LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
 
 
@@ -62,7 +62,7 @@ def _is_watch(path: str) -> bool:
 
 
 def lost_creates() -> Callable[[str, str], Fate]:
-    """Of every second create of a pod."""
+    """Swallows the answer to every second create of a pod."""
     numbers = count()
 
     def fate(method: str, path: str) -> Fate:
@@ -83,7 +83,7 @@ def conflicts() -> Callable[[str, str], Fate]:
 
 
 def at_random(*fates: Fate) -> Callable[[str, str], Fate]:
-    """One request in five."""
+    """Applies one of the fates to a fifth of the requests."""
     stream = Streams(7)["tests.faults"]
 
     def fate(method: str, path: str) -> Fate:
@@ -98,7 +98,7 @@ def slow() -> Callable[[str, str], Fate]:
 
 
 def deaf() -> Callable[[str, str], Fate]:
-    """Of gangs, only answers to own requests are heard, and not all of them."""
+    """Silences watches of gangs, and swallows the answer to every fourth patch of one."""
     numbers = count()
 
     def fate(method: str, path: str) -> Fate:
@@ -161,7 +161,7 @@ async def test_a_set_whose_requests_hang_holds_up_no_other(cluster: Cluster) -> 
 
 
 async def test_no_pod_takes_the_place_of_one_that_could_not_be_deleted(cluster: Cluster) -> None:
-    """In an update the old pod goes and the new one comes in one pass, at the same index."""
+    """An update deletes the old pod and creates the new one in one pass, at the same index."""
     async with proxied(cluster) as (proxy, client), stage(cluster, client=client) as on:
         await on.apply(pod_clique_set([clique("a", 2)]))
         await on.until_ready(2)
@@ -238,7 +238,7 @@ async def test_a_clique_made_by_hand_is_not_adopted(cluster: Cluster) -> None:
 
 
 async def become_groves(on: Stage) -> None:
-    """All that there is becomes as if Grove's operator had made it."""
+    """Makes all existing objects look as if Grove's operator had created them."""
     for kind in ("PodCliqueSet", "PodCliqueScalingGroup", "PodClique", "PodGang", HPA, "Pod"):
         resource = RESOURCES[kind]
         listed = await on.client.list_all(resource, ObjectSelection(on.space))
@@ -426,7 +426,7 @@ async def test_without_a_garbage_collector_nothing_is_left_of_a_set(cluster: Clu
 
 
 async def test_a_set_that_waits_for_its_parts_to_go_gets_no_new_ones(cluster: Cluster) -> None:
-    """Foreground deletion, which the garbage collector ends."""
+    """Foreground deletion, which the garbage collector completes."""
     plane = cluster.plane
     async with stage(cluster) as on:
         await on.apply(workload(2))

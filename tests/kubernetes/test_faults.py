@@ -1,4 +1,4 @@
-"""Single requests, leader election and events while the way to a real API server is disturbed."""
+"""Single requests, leader election and events while the path to a real API server is disturbed."""
 
 import asyncio
 import signal
@@ -139,7 +139,7 @@ async def test_a_lease_is_renewed_while_other_requests_are_shed(cluster: Cluster
 
 
 async def test_a_lease_is_kept_while_every_answer_takes_long(cluster: Cluster) -> None:
-    """As 5 s would with the usual times."""
+    """Like 5 s with the usual times."""
     async with proxied(cluster) as (proxy, client):
         proxy.fate = lambda method, path: Delay(1.0)
         elector = LeaderElector(client, cluster.namespace, "lease", "only", QUICK)
@@ -157,7 +157,7 @@ async def test_a_lease_is_kept_while_every_answer_takes_long(cluster: Cluster) -
 async def test_a_leader_that_was_stopped_writes_nothing_after_the_next_one_began(
     cluster: Cluster,
 ) -> None:
-    """SIGSTOP for longer than the lease: in the order of the API server, epochs never go back."""
+    """SIGSTOP for longer than the lease: in the API server's order, epochs never go back."""
     space = cluster.namespace
 
     async def written() -> list[tuple[int, str]]:
@@ -200,7 +200,7 @@ async def test_a_leader_that_was_stopped_writes_nothing_after_the_next_one_began
 
 
 class Expiring:
-    """A guard whose time is over after so many questions."""
+    """A guard that expires after this many checks."""
 
     def __init__(self, asked: int) -> None:
         self.left = asked

@@ -1,4 +1,4 @@
-"""The fleet on a real API server: machines for gangs that wait, drains, notices, restarts."""
+"""The fleet on a real API server: machines for waiting gangs, drains, notices, restarts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from windtunnel.live.rehearse.kubelets import add_node
 
 
 class FleetStage:
-    """A cluster with kubelets and a Karpenter, and a fleet's file."""
+    """A cluster with kubelets and a Karpenter, and the file of a fleet."""
 
     def __init__(self, on: Stage, karpenter: Karpenter, file: Path) -> None:
         self.on, self.karpenter, self.file = on, karpenter, file
@@ -62,8 +62,8 @@ class FleetStage:
         await self.on.until(holds)
 
     async def until_moved(self, pods: int, node_uid: str) -> None:
-        """Until they run on a node each, and none on this one. In the moment without a pod its
-        machine may be parked and another one taken, under the old name as well."""
+        """Waits until each runs on its own node, and none on this one. While a machine has no pod
+        it may be parked and another one taken, possibly under the old name."""
 
         async def moved() -> bool:
             if self.on.kubelets.ready("web-0-a") != pods:
@@ -126,7 +126,7 @@ async def _none(karpenter: Karpenter) -> bool:
 async def test_a_gang_that_waits_gets_machines_and_gives_them_back(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """With exactly the rights that are declared."""
+    """With exactly the declared rights."""
     spot = pool(cluster.namespace, capacity="spot", zone="z1")
     async with fleet_stage(cluster, tmp_path, [spot], [{"name": "h200"}]) as at:
         rights = await account(at.on, GANGS, PLACE, FLEET)
@@ -198,7 +198,7 @@ async def test_a_gang_that_waits_gets_machines_and_gives_them_back(
 
 
 def assert_rights(cluster: Cluster) -> None:
-    """Nothing was forbidden, and every right of the fleet was used."""
+    """Checks that nothing was forbidden, and that every right of the fleet was used."""
     asked = cluster.plane.requests_of(f"{cluster.namespace}:{ACCOUNT}")
     assert [one["requestURI"] for one in asked if one["responseStatus"]["code"] == 403] == []
     used = {asked_of(one) for one in asked if "objectRef" in one}
@@ -222,7 +222,7 @@ async def stopped(process: asyncio.subprocess.Process) -> bytes:
 
 
 async def test_a_restart_creates_nothing_twice(cluster: Cluster, tmp_path: Path) -> None:
-    """Killed while its NodeClaims are on their way, it goes on with the same books."""
+    """Killed while its NodeClaims are in progress, it continues with the same records."""
     demand = [pool(cluster.namespace)]
     async with fleet_stage(cluster, tmp_path, demand, [{"name": "h200"}]) as at:
         at.karpenter.paused = True
@@ -295,7 +295,7 @@ async def test_a_dry_run_stores_nothing(cluster: Cluster, tmp_path: Path) -> Non
 async def test_a_shard_that_is_short_gets_a_machine_of_another(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Two processes share the shards; a place of the zone of the other one is moved."""
+    """Two processes share the shards; a machine is moved from the other's zone."""
     space = cluster.namespace
     pools = [
         pool(space, "east", zone="z1", machines={"max": 1}),

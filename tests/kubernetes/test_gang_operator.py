@@ -94,9 +94,9 @@ async def test_below_its_minimum_there_is_no_gang(cluster: Cluster) -> None:
 
 
 def pair(delay: str = "1h") -> dict[str, Any]:
-    """A router of two pods that are both needed, and two groups of a leader and three workers.
+    """A router of two pods that are both required, and two groups of a leader and three workers.
 
-    A short delay may end before a busy machine has started all pods.
+    A short delay may expire before a busy machine has started all pods.
     """
     roles = [clique("a", 2), clique("b", 1), clique("c", 3)]
     return pod_clique_set(roles, [group("g", ["b", "c"], 2)], terminationDelay=delay)
@@ -294,7 +294,7 @@ async def test_examples_apply_unchanged(cluster: Cluster, path: Path) -> None:
 async def live_and_die(
     cluster: Cluster, seed: int, holds: Callable[[], Awaitable[bool]]
 ) -> list[ApiCall]:
-    """One operator after the other, each for at most eleven calls, until something holds."""
+    """Runs one operator after the other, each for at most eleven calls, until a condition holds."""
     log: list[ApiCall] = []
     for life in range(200):
         operator = Operator(cluster, 1 + (seed * 7 + life * 5) % 11)
@@ -313,7 +313,7 @@ async def live_and_die(
 async def test_killed_between_any_two_calls_it_comes_to_the_same(
     cluster: Cluster, seed: int
 ) -> None:
-    """Also where a call was carried out, and the operator died before it heard of that."""
+    """Also if a call was executed, and the operator died before the answer arrived."""
     async with stage(cluster, slots=10, operator=False) as on:
         await on.apply(pair())
 

@@ -1,4 +1,4 @@
-"""Gang placement on a real API server: whole gangs are bound, and those that wait say why."""
+"""Gang placement on a real API server: whole gangs are bound, and waiting ones say why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CPUS = "4"
 
 
 async def add(on: Stage, number: int) -> str:
-    """A node for the pods of this test alone, with room for four of them."""
+    """A node for the pods of this test only, with room for four of them."""
     name = f"{on.space}-{number}"
     await add_node(on.client, name, {"test": on.space}, {"cpu": CPUS})
     return name
@@ -90,7 +90,7 @@ async def test_another_operator_counts_what_was_bound_before_it(cluster: Cluster
 async def test_a_gang_makes_way_when_its_disruption_budgets_allow_it(
     cluster: Cluster, kept: str
 ) -> None:
-    """Not one of its pods goes as long as one of them may not."""
+    """No pod of a gang is evicted as long as one of them may not be."""
     async with stage(cluster, slots=None) as on:
         name = await add(on, 0)
         urgent = {"metadata": {"name": on.space}, "value": 1000}
@@ -135,8 +135,8 @@ async def test_a_gang_makes_way_when_its_disruption_budgets_allow_it(
 
 
 async def test_racks_taints_and_affinities_of_the_cluster_count(cluster: Cluster) -> None:
-    """Of two racks with room for half of the gang each, and one with room for all of it on nodes
-    that only tolerated pods may use, one node of which an affinity excludes, the last is taken."""
+    """Two racks have room for half of the gang each; a third has room for all of it, on nodes that
+    only tolerating pods may use and of which an affinity excludes one. The third is taken."""
     key = f"{cluster.namespace}/rack"
     topology = RESOURCES[TOPOLOGY]
     async with stage(cluster, slots=None) as on:

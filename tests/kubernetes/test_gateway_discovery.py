@@ -27,13 +27,13 @@ ACCOUNT = "windtunnel-gateway"
 
 @pytest.fixture(autouse=True)
 def on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An API server refuses slices with loopback addresses; here servers have nothing else."""
+    """Resolves pods to loopback, since an API server refuses slices with loopback addresses."""
     for module in (endpoint_slices, inference_pools):
         monkeypatch.setattr(module, "pod_url", lambda _, port: f"http://127.0.0.1:{port}")
 
 
 async def slow(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
-    """Takes long enough for a drain to meet requests under way."""
+    """Takes long enough for a drain to find requests in progress."""
     writer.write(STREAM_HEAD + chunk(piece("one")))
     await asyncio.sleep(0.05)
     writer.write(chunk(DONE) + b"0\r\n\r\n")
@@ -52,7 +52,7 @@ async def serving() -> AsyncIterator[FakeServer]:
 async def gateway(
     cluster: Cluster, kubeconfig: Path, entry: str = "service: {}/vllm, port: http"
 ) -> AsyncIterator[Bed]:
-    """In front of one entry alone: the server that it is started with is gone."""
+    """A gateway with one entry only: the server that it was started with is stopped."""
     written = f"{{{entry.format(cluster.namespace)}, slots: 8}}"
     sets = (f"live.servers_kubernetes=[{written}]",)
     environment = {"KUBECONFIG": str(kubeconfig)}
@@ -63,7 +63,7 @@ async def gateway(
 
 
 async def show(cluster: Cluster, server: FakeServer, name: str, **conditions: bool) -> None:
-    """A slice for each server: they have the ports of this machine."""
+    """Publishes a slice for a server: servers differ in their ports on this machine."""
     space = cluster.namespace
     labels = {endpoint_slices.SERVICE_LABEL: SERVICE}
     body: dict[str, Any] = {
@@ -87,7 +87,7 @@ async def account(cluster: Cluster) -> Path:
 
 
 async def grant(cluster: Cluster, feature: str) -> None:
-    """Exactly what is declared."""
+    """Grants exactly the declared rights."""
     home = {"name": ACCOUNT, "namespace": cluster.namespace}
     role = {"metadata": home, "rules": gateway_rules(feature)}
     await cluster.client.create(RESOURCES["Role"], role, Plain)
@@ -107,7 +107,7 @@ def healthy(it: Bed, server: FakeServer) -> bool:
 
 
 class Clients:
-    """Some that send one request after another."""
+    """Clients that send one request after another."""
 
     def __init__(self, it: Bed) -> None:
         self.answers: list[bool] = []
@@ -249,7 +249,7 @@ async def show_pool(cluster: Cluster, labels: dict[str, str], *ports: int) -> No
 
 
 async def show_pod(cluster: Cluster, name: str, *, ready: bool) -> None:
-    """As a kubelet shows it, though nothing runs."""
+    """Publishes a pod as a kubelet would, although nothing runs."""
     meta = {"name": name, "namespace": cluster.namespace, "labels": {"app": name}}
     spec = {"containers": [container()], "schedulerName": "none"}
     body: Plain = {"metadata": meta, "spec": spec}

@@ -1,4 +1,4 @@
-"""`windtunnel operate` as a process: ready, leading, deciding, and an orderly stop."""
+"""`windtunnel operate` as a process: ready, leading, deciding, and a clean stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from windtunnel.live.kubernetes.resources import LEASES
 async def operate(
     cluster: Cluster, *more: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """The process, and where its probes are."""
+    """The process, and the address of its probes."""
     words = ["-m", "windtunnel", "operate", "--metrics-port", "0", *more]
     words += ["--namespace", cluster.namespace, "--lease-namespace", cluster.namespace]
     plane = cluster.plane

@@ -1,4 +1,4 @@
-"""The operator while its API server is away, its kubeconfig changes, or it dies between calls."""
+"""The operator while its API server is down, its kubeconfig changes, or it dies between calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windtunnel.live.kubernetes.resources import NODES, PODS, Unstructured
 from windtunnel.live.rehearse.control_plane import API_SERVER
 
 OUTAGE_S = 14.0
-"""Longer than a lease may go without a renewal."""
+"""Longer than a lease may go without renewal."""
 
 
 async def test_an_api_server_that_is_killed_delays_and_ends_nothing(cluster: Cluster) -> None:

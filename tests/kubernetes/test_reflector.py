@@ -1,4 +1,4 @@
-"""Caches in step with an API server that is cut off, killed, stopped, slow, or forgets."""
+"""Caches in sync with an API server that is cut off, killed, stopped or slow, or loses history."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -42,7 +42,7 @@ async def write(cluster: Cluster, name: str, value: str) -> None:
 
 
 async def agrees(cluster: Cluster, reflector: Reflector[Unstructured]) -> bool:
-    """Whether the cache is what the API server has."""
+    """Whether the cache equals the API server's state."""
     chosen = ObjectSelection(cluster.namespace, "windtunnel=test")
     listed = await cluster.client.list_all(CONFIG_MAPS, chosen)
     there = [msgspec.json.decode(one, type=Unstructured) for one in listed.items]
@@ -156,7 +156,7 @@ async def test_history_that_etcd_compacted_is_gone_and_deletions_in_the_gap_are_
 
 
 async def test_an_etcd_restored_to_an_older_state_is_listed(cluster: Cluster) -> None:
-    """A watch from a version that is no more is accepted, and shows nothing."""
+    """A watch from a version that no longer exists is accepted, and shows nothing."""
     plane = cluster.plane
     await write(cluster, "a", "1")
     plane.kill(API_SERVER)
@@ -238,7 +238,7 @@ async def test_watches_cut_again_and_again_with_errors_in_between_converge(
 async def test_a_half_open_connection_is_noticed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing comes after the watch's own time: its connection counts as dead."""
+    """Nothing arrives within the watch's own timeout: its connection counts as dead."""
     monkeypatch.setattr(client_module, "SILENT_S", 0.5)
     monkeypatch.setattr(reflector_module, "SHORTEST_WATCH_S", 1)
     monkeypatch.setattr(reflector_module, "LONGEST_WATCH_S", 1)
@@ -254,7 +254,7 @@ async def test_a_half_open_connection_is_noticed(
 async def test_a_watch_whose_answer_does_not_begin_is_asked_for_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Long before the watch's own time is over."""
+    """Long before the watch's own timeout."""
     monkeypatch.setattr(client_module, "REQUEST_S", 0.5)
     fates: Iterator[Fate] = iter([Silence()])
     async with proxied(cluster) as (proxy, client):

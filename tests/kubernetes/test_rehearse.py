@@ -1,4 +1,4 @@
-"""`windtunnel rehearse`: a whole scenario on the real API server, beside its simulation."""
+"""`windtunnel rehearse`: a whole scenario on the real API server, compared with its simulation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ scaling:
 
 
 async def rehearsed(cluster: Cluster, out: Path, *more: str) -> tuple[dict[str, Any], str]:
-    """What was found, and what was said."""
+    """The comparison, and the output."""
     words = ["rehearse", *more, "--kubeconfig", str(cluster.plane.kubeconfig), "-o", str(out)]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "windtunnel", *words,
@@ -72,7 +72,7 @@ async def rehearsed(cluster: Cluster, out: Path, *more: str) -> tuple[dict[str, 
 async def test_autoscalers_of_two_models_decide_as_in_the_simulation(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """One server has twice the requests that it can serve; plain pods, machines without limit."""
+    """One server has twice the requests that it can serve; plain pods, unlimited machines."""
     (tmp_path / "scaled.yaml").write_text(SCALED)
     found, said = await rehearsed(cluster, tmp_path / "out", str(tmp_path / "scaled.yaml"))
     sizes = [
@@ -92,7 +92,7 @@ async def test_gangs_servers_and_requests_do_as_the_simulation_said(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """An engine crashes after 2 s, restarts 10 s later, and loads for half a second. Meanwhile the
-    operator forgets what it has seen."""
+    operator is restarted and loses what it has seen."""
     restart = "{at: 5s, kind: controller-restart, controller: gangs}"
     crash = "{at: 2s, kind: engine-crash, select: {pool: main, count: 1}}"
     words = ["--set", "duration=15s", "--set", f"faults=[{crash}, {restart}]"]

@@ -1,4 +1,4 @@
-"""The operator with exactly the rights that are declared: none is missing, and none is unused."""
+"""The operator with exactly the declared rights: none is missing, and none is unused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def account(on: Stage, *features: str, one_namespace: bool = False) -> Pat
 
 
 async def kubeconfig_of_account(cluster: Cluster, account: str = ACCOUNT) -> Path:
-    """Of a service account in the namespace of the test."""
+    """A kubeconfig of a service account in the namespace of the test."""
     space = cluster.namespace
     path = f"/api/v1/namespaces/{space}/serviceaccounts/{account}/token"
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
@@ -83,7 +83,7 @@ async def kubeconfig_of_account(cluster: Cluster, account: str = ACCOUNT) -> Pat
 
 @contextlib.asynccontextmanager
 async def stand_ins(client: Client, *resources: Resource) -> AsyncIterator[None]:
-    """Kinds of other projects, with any content: a cluster without them does not serve them."""
+    """Installs kinds of other projects, with any content, as a cluster does not serve them."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     made: list[Plain] = []
     for one in resources:
@@ -103,7 +103,7 @@ async def stand_ins(client: Client, *resources: Resource) -> AsyncIterator[None]
 
 
 def everything(space: str) -> dict[str, Any]:
-    """A set with all that an operator creates: two replicas, in order, scaled, with claims."""
+    """A set with all that an operator creates: two replicas, ordered, scaled, with claims."""
     usage = {"type": "Utilization", "averageUtilization": 80}
     metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": usage}}]
     roles = [clique("a", 2, autoScalingConfig={"maxReplicas": 3, "metrics": metrics}), clique("b")]
@@ -126,7 +126,7 @@ def everything(space: str) -> dict[str, Any]:
 
 
 async def leave_finalizers(on: Stage) -> None:
-    """Those of Grove's own operator, which the operator takes off."""
+    """Adds the finalizers of Grove's own operator, which our operator removes."""
     for kind, name in (("PodCliqueSet", "web"), ("PodCliqueScalingGroup", "web-0-g")):
         change = {"metadata": {"finalizers": [FINALIZERS[kind]]}}
         await on.client.patch(RESOURCES[kind], on.space, name, change, Plain)
@@ -138,7 +138,7 @@ async def leave_finalizers(on: Stage) -> None:
 
 
 async def live_a_life(on: Stage) -> None:
-    """All that needs a right: create, place, wait, preempt, scale down, update."""
+    """Does everything that needs a right: create, place, wait, preempt, scale down, update."""
     node = f"{on.space}-0"
     await add_node(on.client, node, {"test": on.space}, {"cpu": "8", GPU: "8"})
     await on.apply(everything(on.space))
@@ -170,7 +170,7 @@ async def live_a_life(on: Stage) -> None:
 
 
 async def replace_certificate(on: Stage, process: asyncio.subprocess.Process) -> None:
-    """What somebody has garbled is minted again, at the latest when the operator starts."""
+    """A garbled certificate is issued again, at the latest when the operator starts."""
     secrets = RESOURCES["Secret"]
     await on.client.patch(secrets, on.space, SECRET, {"data": {"tls.key": ""}}, Plain)
     process.send_signal(signal.SIGHUP)

@@ -1,12 +1,12 @@
-"""The same edits on a real API server and on the simulated one end in the same, whatever fails.
+"""The same edits on a real and a simulated API server give the same end state, whatever fails.
 
 On the real one the operator is killed at random calls, requests fail, are shed, conflict or lose
 their answers, and the API server is killed; the simulated one has none of that. After each edit
-both come to the same sets, groups, cliques, gangs, pods and conditions. `WINDTUNNEL_EDITS` is how
-many edits there are (12), `WINDTUNNEL_SEED` chooses them (0).
+both reach the same sets, groups, cliques, gangs, pods and conditions. `WINDTUNNEL_EDITS` is the
+number of edits (12), `WINDTUNNEL_SEED` selects them (0).
 
-One thing may differ. A scale-down takes the newest of equal pods, and creates that failed make
-another pod the newest: which indices are left then is not compared, see `outcome`.
+One thing may differ. A scale-down deletes the newest of equal pods, and failed creates make another
+pod the newest: which indices are left is then not compared, see `outcome`.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ FATES: Final[tuple[tuple[Fate, ...], ...]] = (
 
 
 def outcome(view: View, most: dict[str, int]) -> dict[str, Any]:
-    """All that there is, apart from what an API server issues and from times.
+    """All objects, without times and without what an API server issues.
 
     `most` is the largest number of replicas of each clique so far. The indices of its pods are all
-    different and below that: the same in both as long as it was not scaled down.
+    different and below that; they are the same in both as long as it was not scaled down.
     """
 
     def conditions(thing: Any) -> list[tuple[str, str]]:
@@ -105,7 +105,7 @@ def index_of(pod: Unstructured) -> int:
 
 
 class Both:
-    """The two clusters, and what people and bad luck do to both of them."""
+    """The two clusters, and the edits and failures that both get."""
 
     def __init__(
         self, on: Stage, proxy: Chaos, client: Client, stream: Stream, room: int = ROOM
@@ -132,7 +132,7 @@ class Both:
     # Bad luck, on the real one alone.
 
     async def live(self) -> None:
-        """One operator after the other; most of them die at some call."""
+        """Runs one operator after the other; most of them die at some call."""
         while True:
             self.lives += 1
             calls = self.chosen([3, 10, 25, 60, None])
@@ -167,7 +167,7 @@ class Both:
         await self.on.cluster.plane.restart()
 
     async def take_a_label_off(self) -> None:
-        """Of a pod that replaced no other: an operator that starts anew finds it by its name."""
+        """Unlabels a pod that replaced no other; a restarted operator finds it by its name."""
         pods = []
         for pod in self.on.kubelets.alive():
             owner, index = pod.metadata.controller, pod.spec["hostname"].rpartition("-")[2]
@@ -194,7 +194,7 @@ class Both:
         await self.on.scale(kind, name, replicas)
 
     async def lose_pods(self) -> None:
-        """One, or every third, as with a machine that fails."""
+        """Loses one pod, or every third, as when a machine fails."""
         pods = self.twin.pods()
         step = self.chosen([len(pods) or 1, 3])
         lost = pods[:: max(step, 1)]
@@ -229,7 +229,7 @@ class Both:
         return outcome(view, {short(one.name): self._most.get(one.uid, 0) for one in cliques})
 
     async def settle(self, patience_s: float = UNTIL_S) -> None:
-        """Until both are the same."""
+        """Waits until both are the same."""
         self.twin.run(100.0)
         for one in self.twin.view.cliques.values():
             self._most[one.uid] = max(one.replicas, self._most.get(one.uid, 0))

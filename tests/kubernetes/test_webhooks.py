@@ -1,4 +1,4 @@
-"""Webhooks on a real API server: refusals, defaults, dry runs, rotation, and none of them."""
+"""Webhooks on a real API server: refusals, defaults, dry runs, rotation, and their absence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAY_S = 86_400.0
 async def configured(
     client: Client, space: str, port: int, policy: str = "Fail"
 ) -> AsyncIterator[None]:
-    """The configurations of the chart, for an operator outside of the cluster and one namespace."""
+    """The configurations of the chart, for one namespace and an operator outside of the cluster."""
     kinds = {one.kind: one for one in CONFIGURATIONS}
     found = [one for one in objects(PLAIN.read_text()) if one["kind"] in kinds]
     assert len(found) == 2
@@ -50,7 +50,7 @@ async def configured(
 
 
 async def until_called(on: Stage) -> None:
-    """An API server knows of a new configuration a moment after it was created."""
+    """Waits for a call: an API server applies a new configuration a moment after its creation."""
     probe = pod_clique_set([clique("a")], name="probe")
 
     async def called() -> bool:
@@ -151,7 +151,7 @@ async def test_what_came_in_without_the_webhook_gets_a_condition(cluster: Cluste
 
 
 async def test_a_certificate_is_rotated_without_a_call_that_fails(cluster: Cluster) -> None:
-    """The first one was minted 61 days ago; both authorities are trusted meanwhile."""
+    """The first one was issued 61 days ago; both authorities are trusted meanwhile."""
     assert cluster.plane, "an API server that reaches this process"
     port, ago_s = free_port(), [61 * DAY_S]
     hooks = Webhooks(cluster.client, cluster.namespace, dict, lambda: unix_s() - ago_s[0])
