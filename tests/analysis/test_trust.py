@@ -240,11 +240,11 @@ def test_what_was_repaired_in_a_trace_is_told(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     entry = f"workload.0={{trace: {{path: {path}}}}}"
     path.write_text("arrived,prompt_tokens,output_tokens\n2,5,5\n1,5,5\n\n")
-    says = f"Of {path}, 1 row was out of order (the first: 3) and put in order, and 1 empty line "
-    says += "was passed over (the first: 4)."
+    says = f"Of {path}, 1 row was out of order (the first: 3) and sorted, and 1 empty line "
+    says += "was skipped (the first: 4)."
     assert about(trust(one_server(), entry), "repaired") == [("caution", says)]
     path.write_text("arrived,prompt_tokens,output_tokens\n2,5,5\n\n")
-    says = f"Of {path}, 1 empty line was passed over (the first: 3)."
+    says = f"Of {path}, 1 empty line was skipped (the first: 3)."
     assert about(trust(one_server(), entry), "repaired") == [("good", says)]
 
 

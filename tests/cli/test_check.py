@@ -211,7 +211,7 @@ def test_a_file_is_checked_against_itself_at_a_revision(check: Run) -> None:
         (("base.yaml", "slow.yaml", "--max-cost", "+5"), "--max-cost +5: a change is in percent"),
         (("base.yaml", "slow.yaml", "--trace", "."), "has no trace of a gateway"),
         (("base.yaml", "slow.yaml", "--trace", "none.csv"), "--trace none.csv: workload[0]"),
-        (("base.yaml", "slow.yaml", "--json", "-", "--markdown", "-"), "has room for one"),
+        (("base.yaml", "slow.yaml", "--json", "-", "--markdown", "-"), "only one of them can go"),
         (("base.yaml", "slow.yaml", "--markdown", "base.yaml"), "would overwrite the file"),
         (("--base", "HEAD", "base.yaml"), "not a git repository"),
     ],

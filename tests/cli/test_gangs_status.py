@@ -161,7 +161,7 @@ happens: [{at: 1m, crash: web-0-a}]
 """
     manifest = pod_clique_set([clique("a", 1)])
     done = ask(tmp_path, manifest, cluster=crashing)
-    assert "note: it was not quiet after 7 d, and was stopped there" in done.stderr
+    assert "note: it had not settled after 7 d, and was stopped there" in done.stderr
     assert "CrashLoopBackOff" in ask(tmp_path, manifest, "--wide", cluster=crashing).output
 
 

@@ -122,7 +122,7 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
         finally:
             process.kill()
     assert process.returncode == 130
-    assert err == "windtunnel: interrupted; what was measured by then is kept\n"
+    assert err == "windtunnel: interrupted; the measurements so far are kept\n"
     assert "completed" in out
     outcomes = pq.read_table(trace).column("outcome").to_pylist()
     assert outcomes.count("completed") >= 4
@@ -145,7 +145,7 @@ def test_what_was_measured_before_a_kill_can_be_read(
         assert not trace.exists()
         kept = rows_of(part)
         assert exit_code(*observing) == 2
-        assert "a run that was killed left what it had measured there" in capsys.readouterr().err
+        assert "a killed run left its measurements there" in capsys.readouterr().err
         assert rows_of(part) == kept
     assert exit_code("compare", "--real", str(part), file, "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["requests"]["compared"] == len(kept)

@@ -56,11 +56,11 @@ def test_what_was_repaired_is_said(tmp_path: Path) -> None:
     columns = "arrived,prompt_tokens,output_tokens\n"
     path = written(tmp_path, columns + "0,5,5\n3,5,5\n\n1,5,5\n2,5,5\n")
     shown = run("describe", path).output
-    assert "repaired: 2 rows were out of order (the first: 5) and put in order" in shown
-    assert "repaired: 1 empty line was passed over (the first: 4)" in shown
+    assert "repaired: 2 rows were out of order (the first: 5) and sorted" in shown
+    assert "repaired: 1 empty line was skipped (the first: 4)" in shown
     lines = '{"arrived": 0, "prompt_tokens": 5, "output_tokens": 5}\n\n \n'
     path = written(tmp_path, lines, "t.jsonl")
-    assert "repaired: 2 empty lines were passed over (the first: 2)" in run("describe", path).output
+    assert "repaired: 2 empty lines were skipped (the first: 2)" in run("describe", path).output
 
 
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_class_is_found_by_the_name_a_package_gave_it(
         ("policies_of_a_test:Coldset", "has no 'Coldset' (did you mean 'Coldest'?)"),
         ("policies_of_a_test:Mute", "not a class with a method choose(request, servers)"),
         ("policies_of_a_test:function", "not a class with a method choose(request, servers)"),
-        ("policies_of_a_test:Stubborn", "failed when it was made: ValueError: no mood"),
+        ("policies_of_a_test:Stubborn", "failed when it was created: ValueError: no mood"),
         ("a b:c", "'a b:c' names no class; allowed: package.module:Class"),
         ("policies_of_a_test:", "names no class"),
     ],

@@ -292,7 +292,7 @@ def test_commands(shadow: Callable[..., tuple[int, str, str]]) -> None:
         (("ask", "truth.yaml", "--trace", "none", "--traffic", "2"), "there is no such trace"),
         (("ask", *files, "--set", "serving.x=1"), "--set serving.x=1"),
         (("run", "truth.yaml"), "--trace, --prometheus: there is no traffic"),
-        (("run", *files, "--prometheus", "http://x"), "traffic has one source"),
+        (("run", *files, "--prometheus", "http://x"), "traffic can have only one source"),
         (("run", *files, "--namespace", "x"), "--namespace: it has no effect without --kubernetes"),
         (("run", *files, "--other", "x"), "--other x: this names no setting"),
         (("run", *files, "--other", "as it is: seed=1"), "the scenario's own settings"),

@@ -147,9 +147,9 @@ def test_a_replay_ends_with_its_last_request_and_not_before(tmp_path: Path) -> N
         ("0.9,5,5,,,golden,,,,", 4, "'golden' is not a class of service"),
         ("0.9,5,x,,,,,,,", 4, "'x' is not a number"),
         ("-1,5,5,,,,,,,", 4, "time is negative"),
-        ("0.9,5", 4, "2 columns, not 10, perhaps cut off"),
+        ("0.9,5", 4, "2 columns, not 10, perhaps truncated"),
         ("nan,5,5,,,,,,,", 4, "'nan' is not a number"),
-        ("0.9,5,5,,,,,,,9", 4, "9 of the 5 tokens of the prompt are media's"),
+        ("0.9,5,5,,,,,,,9", 4, "media_tokens is 9, but the prompt has 5 tokens"),
     ],
 )
 def test_a_bad_row_ends_the_run_with_its_place(

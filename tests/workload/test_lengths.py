@@ -144,9 +144,9 @@ def test_files_of_lengths(tmp_path: Path, case: str) -> None:
 
 
 BAD = {
-    "": (None, "no value in the file"),
-    "tokens\n": (None, "no value in the file"),
-    "5,0\n": (None, "no value in the file"),
+    "": (None, "no value with a weight"),
+    "tokens\n": (None, "no value with a weight"),
+    "5,0\n": (None, "no value with a weight"),
     "5\nnine\n": (2, "'nine' is not a number"),
     "5\n\n1.5\n": (3, "'1.5' is not a whole number"),
     "5\nnan\n": (2, "'nan' is not a number"),

@@ -164,7 +164,7 @@ def plan_of(scenario: Scenario, sets: Sets = (), seed: int | None = None) -> Sce
     """The plan of a file or a dictionary; a plan is returned as it is."""
     if isinstance(scenario, ScenarioPlan):
         if sets or seed is not None:
-            what = "a loaded scenario has its settings already"
+            what = "a loaded scenario already has its settings"
             raise InputError(what, where="sets, seed", hint="give them to wt.load")
         return scenario
     if isinstance(scenario, RunResult):

@@ -118,7 +118,7 @@ def _calibrate(
         rows = read_measurements(evaluated)
     else:
         if profile_name:
-            raise InputError("--profile is what --evaluate looks at", hint="add --evaluate FILE")
+            raise InputError("--profile is only for --evaluate", hint="add --evaluate FILE")
         hardware = resolve_accelerator(accelerator or DEFAULT_ACCELERATOR)
         rows, profile = _fit(measurements, operators, hardware)
         title = f"profile of {hardware.name}"

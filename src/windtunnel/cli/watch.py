@@ -68,5 +68,5 @@ class RunWatch:
         """Reports what was lost, and how to run the scenario to the same point with all results."""
         note(
             f"{ended:,} requests had ended, at {format_duration(now_s)} of simulated time; nothing "
-            f"is written, for that would take a while (--set duration={now_s:.6g}s runs this far)"
+            f"is written, as that would take a while (--set duration={now_s:.6g}s runs this far)"
         )

@@ -209,7 +209,7 @@ def load_policy(policy: str, folder: Path, stream: Stream) -> CustomPolicy:
     try:
         built: CustomPolicy = chosen(stream=stream) if takes_stream(chosen) else chosen()
     except Exception as error:
-        raise failed(policy, "when it was made", error) from error
+        raise failed(policy, "when it was created", error) from error
     return built
 
 

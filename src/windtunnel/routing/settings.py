@@ -220,7 +220,7 @@ class RouterSettings(Section):
             yield where.fault("scorers", "there is no scorer", "at least one")
         for alias, name in ALIASES.items():
             if alias in self.scorers and name in self.scorers:
-                what = f"it is another name of {name!r}, which is there too"
+                what = f"it is an alias of {name!r}, which is also listed"
                 yield where.fault(("scorers", alias), what)
         for name, (used, needs) in usable.items():
             if self.written(name) and not used:

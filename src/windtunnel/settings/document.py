@@ -212,7 +212,7 @@ class _Composer:
         before = self._nodes
         self._count(event, 1, depth)
         if event.tag is not None:
-            raise self._fault(event, f"the tag {event.tag[:60]!r} is not read; leave tags out")
+            raise self._fault(event, f"the tag {event.tag[:60]!r} is not supported; leave tags out")
         value: Plain
         if isinstance(event, yaml.ScalarEvent):
             value = self._scalar(event)
@@ -235,7 +235,7 @@ class _Composer:
         name = str(event.anchor)
         anchored = self._anchors.get(name)
         if anchored is None:
-            what = f"the alias *{name[:60]} names nothing that is complete before it"
+            what = f"the alias *{name[:60]} refers to no anchor that is complete before it"
             raise self._fault(event, what)
         self._count(event, anchored.nodes, depth + anchored.height)
         return copy.deepcopy(anchored.value)

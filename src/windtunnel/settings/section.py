@@ -127,7 +127,7 @@ class Section(BaseModel, metaclass=_UnitsLast):
     )
 
     to_come: ClassVar[tuple[str, ...]] = ()
-    """Keys that are planned: writing one is answered with "not simulated yet"."""
+    """Planned keys: writing one gives "not simulated yet"."""
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -230,7 +230,7 @@ def located(value: Anything, folder: Path) -> Anything:
 
 
 class Added:
-    """Marks a field that came after scenarios had digests: with its default, it is not part of one.
+    """Marks a field added after digests existed: at its default, it is not part of a digest.
 
     `kv_cache_dtype: Annotated[Literal["auto", "fp8"], Added()] = Field(default="auto", ...)`
     """

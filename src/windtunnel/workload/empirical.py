@@ -43,7 +43,7 @@ def read_lengths(path: str) -> tuple[list[int], list[float]]:
         if len(weights) > MOST_VALUES:
             raise notes.fault(f"there are more than {MOST_VALUES} different values", lines.number)
     if not any(weights.values()):
-        raise InputError("there is no value in the file that may be drawn", where=path)
+        raise InputError("the file has no value with a weight above 0", where=path)
     values = sorted(weights)
     return values, [weights[value] for value in values]
 
@@ -57,7 +57,7 @@ def _of_json(line: str) -> tuple[int, float]:
     try:
         item: Any = msgspec.json.decode(line)
     except (ValueError, RecursionError):
-        raise ValueError("the line is not JSON, perhaps cut off") from None
+        raise ValueError("the line is not JSON, perhaps truncated") from None
     if isinstance(item, dict) and "tokens" in item and item.keys() <= {"tokens", "weight"}:
         item = [item["tokens"], item.get("weight", 1.0)]
     if not isinstance(item, list) or len(item) not in (1, 2):
@@ -86,9 +86,9 @@ def _check_header(line: str) -> None:
     """Rejects a file whose second column is not weights, since draws from it would be wrong."""
     names = [name.strip().strip('"').lower() for name in line.split(",")]
     if len(names) > 2:
-        what = f"the file has {len(names)} columns; a length, and perhaps its weight, are wanted"
+        what = f"the file has {len(names)} columns; only a length and its weight are allowed"
         raise ValueError(what)
     if names[0] in WEIGHTS:
-        raise ValueError(f"{names[0]!r} is a name for weights, and lengths come first")
+        raise ValueError(f"{names[0]!r} is a name for weights, but lengths come first")
     if len(names) == 2 and names[1] not in WEIGHTS:
         raise ValueError(f"{names[1][:60]!r} is not a name for weights ({', '.join(WEIGHTS)})")

@@ -177,7 +177,7 @@ def test_a_bad_columns_file(tmp_path: Path, text: str, sentence: str) -> None:
             "--endpoint: two of them are called 'a' (NAME=URL gives one another name)",
         ),
         (["--set", "max_tokens"], "--set max_tokens: there is no value; allowed: KEY=VALUE"),
-        (["--set", "stream=true"], "--set stream=true: a request's stream is not for --set"),
+        (["--set", "stream=true"], "--set stream=true: --set cannot change a request's stream"),
         (["--template", " "], "--template: the text is blank"),
         (["--template", "@gone.txt"], "gone.txt: the template cannot be read: no such file"),
         (["--template", "{% if %}"], "--template: this is not a template: "),
@@ -267,9 +267,9 @@ def test_options_that_the_columns_file_has_said_already(tmp_path: Path) -> None:
     file = tmp_path / "columns.yaml"
     file.write_text("columns: {a: {prompt: x, model: m}}")
     for args, sentence in (
-        (["--template", "x"], "--template: the columns say that already"),
-        (["--completions"], "--completions: the columns say that already"),
-        (["--model", "n"], "--model: every column names its model already"),
+        (["--template", "x"], "--template: the columns already set this"),
+        (["--completions"], "--completions: the columns already set this"),
+        (["--model", "n"], "--model: every column already names its model"),
     ):
         done = batch(tmp_path, "--columns", file, "--endpoint", NOWHERE, *args)
         assert (done.code, sentence in done.said) == (2, True)

@@ -154,7 +154,7 @@ def test_commands_warn_of_a_delay_below_loading_and_end(tmp_path: Path) -> None:
     done = CliRunner().invoke(gangs, ["status", str(file), "--cluster", str(cluster)])
     assert done.exit_code == 0, done.output
     assert "web-0 recycled 30 times: delay 1 min is shorter than loading, 2 min" in done.output
-    assert "that has no end, and was stopped here" in done.output
+    assert "this would not end, and was stopped here" in done.output
     file.write_text(yaml.safe_dump(slow_set(STARTUP)))
     done = CliRunner().invoke(gangs, ["validate", str(file), "--cluster", str(cluster)])
     assert "shorter than loading" not in done.output

@@ -67,7 +67,7 @@ FAULTS = {
     "{policy: weighted, scorers: {queue-depth: .nan}}": ".scorers.queue-depth: nan is not a number",
     "{policy: weighted, scorers: [queue-depth]}": ".scorers: a list is not a mapping",
     "{policy: weighted, scorers: {prefix-cache: 1, precise-prefix-cache: 1}}": ".scorers."
-    "precise-prefix-cache: it is another name of 'prefix-cache', which is there too",
+    "precise-prefix-cache: it is an alias of 'prefix-cache', which is also listed",
     "{policy: weighted, staleness: -1s}": ".staleness: '-1s' is too small",
     "{policy: weighted, staleness: 2h}": ".staleness: '2h' is too large",
     "{policy: consistent-hash, load_factor: 0.5}": ".load_factor: 0.5 is too small",

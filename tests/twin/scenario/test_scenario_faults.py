@@ -59,7 +59,8 @@ YAML_FAULTS = {
     "key is a list": ("[a]: 1\n", "s.yaml:1: a key is a word, not a list, a mapping or an alias"),
     "tag": (
         "a: !!python/object:os.system x\n",
-        "s.yaml:1: the tag 'tag:yaml.org,2002:python/object:os.system' is not read; leave tags out",
+        "s.yaml:1: the tag 'tag:yaml.org,2002:python/object:os.system' is not supported; "
+        "leave tags out",
     ),
     "unprintable": ("a: 1\nb: \x07\n", r"s.yaml:2: the text has the unprintable character '\x07'"),
     "deep": ("a: " + "[" * 1000, "s.yaml:1: values are nested more than 32 deep"),
@@ -67,7 +68,7 @@ YAML_FAULTS = {
     "alias bomb": (bomb(), "s.yaml:6: the text holds more than 200000 values"),
     "alias in itself": (
         "a: &x [*x]\n",
-        "s.yaml:1: the alias *x names nothing that is complete before it",
+        "s.yaml:1: the alias *x refers to no anchor that is complete before it",
     ),
     "long number": ("seed: " + "9" * 5000, "s.yaml:1: a number of 5000 characters is too long"),
 }

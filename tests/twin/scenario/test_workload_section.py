@@ -229,7 +229,7 @@ FAULTS = {
     "arrivals={process: closed, users: 2, think: 1s}\nrate_curve=[[0s, 1]]": CURVE + "users in a "
     "closed loop have no rate that it could change (leave it out, or use an open process)",
     "rate_curve={ramp_down: {at: 1s, over: 1s}}": "count: the rate falls to 0 after about 60 "
-    "requests, so 100 never come (leave it out: traffic ends by itself)",
+    "requests, so 100 never arrive (leave it out: traffic ends by itself)",
     # lengths
     EMPIRICAL + "path: x, values: [1]}": "prompt_tokens.path: both path and values; "
     "allowed: either path or values",

@@ -24,7 +24,7 @@ OWN = "arrived,prompt_tokens,output_tokens,id,prefix_keys,prefix_ends\n"
 @pytest.mark.parametrize(
     ("name", "text", "line", "sentence"),
     [
-        ("azure", HEADER + "2023-11-16 18:15:46.6,374\n", 2, "2 columns, not 3, perhaps cut off"),
+        ("azure", HEADER + "2023-11-16 18:15:46.6,374\n", 2, "2 columns, not 3, perhaps truncated"),
         ("azure", HEADER + "yesterday,374,44\n", 2, "'yesterday' is not a time such as"),
         ("azure", HEADER + "2023-11-16 18:15:NaN,374,44\n", 2, "is not a time"),
         ("azure", HEADER + "2023-13-16 18:15:46.6,374,44\n", 2, "is not a date"),
@@ -37,15 +37,15 @@ OWN = "arrived,prompt_tokens,output_tokens,id,prefix_keys,prefix_ends\n"
         ("azure", HEADER + '2023-11-16 18:15:46.6,"4,4\n', 2, "a quoted field has no end"),
         ("burstgpt", BURSTGPT + "-5,m,1,2,3,x\n", 5, "time is negative"),
         ("burstgpt", BURSTGPT + "inf,m,1,2,3,x\n", 5, "'inf' is not a number"),
-        ("mooncake", MOONCAKE + '{"timestamp": 5', 4, "not JSON, perhaps cut off"),
+        ("mooncake", MOONCAKE + '{"timestamp": 5', 4, "not JSON, perhaps truncated"),
         ("mooncake", '{"timestamp": 1, "input_length": 9}', 1, "missing required field"),
         ("mooncake", MOONCAKE.replace("1100", "600"), 1, "3 hash_ids, and a prompt of 600"),
         ("mooncake", MOONCAKE.replace("27482", "-1", 1), 2, "time is negative"),
         ("mooncake", '{"x": ' + "[" * 100_000, 1, "not JSON"),
-        ("blis", BLIS + BLIS.splitlines()[1] + "\n", 6, "request_id '0' is there twice"),
-        ("csv", OWN + "0,5,5,a,,\n1,5,5,a,,\n", 3, "the id 'a' is there twice"),
+        ("blis", BLIS + BLIS.splitlines()[1] + "\n", 6, "request_id '0' appears twice"),
+        ("csv", OWN + "0,5,5,a,,\n1,5,5,a,,\n", 3, "the id 'a' appears twice"),
         ("csv", OWN + "0,5,5,,1 2,3\n", 2, "2 prefix_keys and 1 prefix_ends"),
-        ("csv", OWN + "0,5,5,,1 2,3 3\n", 2, "prefix_ends do not grow"),
+        ("csv", OWN + "0,5,5,,1 2,3 3\n", 2, "prefix_ends are not increasing"),
         ("csv", OWN + "0,5,5,,1,6\n", 2, "prefix ends at token 6 of a prompt of 5"),
         ("csv", OWN + "0,5,5,\x01,,\n", 2, "unprintable characters"),
         ("csv", OWN + f"0,5,5,{'n' * 300},,\n", 2, "more than 256 characters"),
@@ -101,7 +101,7 @@ def test_missing_columns_are_named_with_the_nearest(tmp_path: Path) -> None:
     path = written(tmp_path, "Timestamp,Model,Request token,Response tokens\n")
     with pytest.raises(InputError, match=r"'Request tokens' is missing .*'Request token'"):
         requests_of(path, "burstgpt")
-    with pytest.raises(InputError, match="'a' is there twice"):
+    with pytest.raises(InputError, match="'a' appears twice"):
         requests_of(written(tmp_path, "a,a\n"), "azure")
 
 
@@ -127,7 +127,7 @@ def test_a_stray_quote_takes_no_rows_of_a_file_with_free_text(tmp_path: Path) ->
 
 def test_only_so_many_bad_rows_are_left_out(tmp_path: Path) -> None:
     path = written(tmp_path, AZURE + "x\ny,1,2\nz\n")
-    with pytest.raises(InputError, match="2 bad rows were left out before it") as caught:
+    with pytest.raises(InputError, match="2 bad rows were skipped before it") as caught:
         list(open_trace(path, notes=TraceNotes(str(path), 2)))
     assert caught.value.where == f"{path}:6"
     assert len(list(open_trace(path, notes=TraceNotes(str(path), 3)))) == 2
@@ -136,7 +136,7 @@ def test_only_so_many_bad_rows_are_left_out(tmp_path: Path) -> None:
 def test_a_packed_file_that_is_cut_off_is_a_sentence(tmp_path: Path) -> None:
     packed = gzip.compress((MOONCAKE * 1000).encode())
     path = written(tmp_path, packed[: len(packed) // 2])
-    with pytest.raises(InputError, match="the packed file is cut off"):
+    with pytest.raises(InputError, match="the compressed file is truncated"):
         requests_of(path, "mooncake")
     damaged = bytearray(packed)
     damaged[30:60] = bytes(30)
@@ -176,12 +176,12 @@ def test_the_earliest_request_is_the_start_wherever_it_stands(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('[{"conversations": []}, {"conv', "after 1 members, perhaps cut off"),
+        ('[{"conversations": []}, {"conv', "after 1 members, perhaps truncated"),
         ('[{"conversations": []} oops', "after 1 members"),
         ("[" + "[" * 100_000, "nested too deep|after 0 members"),
         ('[{"conversations": [7]}]', "a message is not an object"),
         ('[{"conversations": [{"from": "gpt"}]}]', "a message has no text"),
-        ("[7]", "an object is wanted"),
+        ("[7]", "must be an object"),
         ('[{"prompt_tokens": 1, "output_tokens": -1}]', "output_tokens is not a whole number"),
         ('{"neither": 1}', "neither conversations, messages nor"),
     ],

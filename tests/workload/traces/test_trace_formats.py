@@ -187,9 +187,9 @@ def test_formats_are_recognised(tmp_path: Path, text: str, name: str, ending: st
         ("{\n", "not a whole JSON object"),
         ("", "the file is empty"),
         ("\x00\x01\xff", "the first line is not text"),
-        (AZURE.replace(",", ";"), "this azure file have ';' between them; allowed: commas"),
-        (BURSTGPT.replace(",", "\t"), "this burstgpt file have tabs between them"),
-        ("PK\x03\x04 and so on", "this is a zip file, which is not read"),
+        (AZURE.replace(",", ";"), "this azure file are separated by ';'; allowed: commas"),
+        (BURSTGPT.replace(",", "\t"), "this burstgpt file are separated by tabs"),
+        ("PK\x03\x04 and so on", "zip files are not supported"),
     ],
 )
 def test_what_is_not_recognised_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:

@@ -138,7 +138,7 @@ def test_the_same_trace_is_the_same_bytes(tmp_path: Path) -> None:
     [
         ("out.txt", None, "the format to write is not clear"),
         ("out.csv", "sharegpt", "not a format that can be written; allowed: azure"),
-        ("out.parquet.gz", None, "Parquet is packed already"),
+        ("out.parquet.gz", None, "Parquet is already compressed"),
     ],
 )
 def test_what_cannot_be_written_is_said(

@@ -129,7 +129,7 @@ def fuzz(
     if not out.alone:
         _show(campaign.result(), len(before))
     if interrupted is not None:
-        note("interrupted; this is what was found until then")
+        note("interrupted; these are the findings so far")
         sys.exit(interrupted)
     sys.exit(EXIT_BROKEN if campaign.broken else 0)
 

@@ -169,10 +169,10 @@ def status(
     for sentence in loops:
         click.echo(f"note: {sentence}", err=True)
     if at_s is None and loops:
-        click.echo("note: that has no end, and was stopped here", err=True)
+        click.echo("note: this would not end, and was stopped here", err=True)
     elif at_s is None and loop.next_s() < float("inf"):
         stopped = format_duration(LONGEST_S)
-        click.echo(f"note: it was not quiet after {stopped}, and was stopped there", err=True)
+        click.echo(f"note: it had not settled after {stopped}, and was stopped there", err=True)
 
 
 def _live_status(

@@ -147,7 +147,7 @@ def _columns(options: Mapping[str, Any], file: ColumnsFile | None) -> dict[str, 
     if file is not None:
         for name in ("template", "system", "completions"):
             if options[name]:
-                what = "the columns say that already"
+                what = "the columns already set this"
                 raise InputError(what, where=f"--{name}", hint="leave it out, or --columns")
         return file.columns
     if not template:
@@ -232,7 +232,7 @@ def _check_columns(
                 hint=nearest(column.endpoint, endpoints),
             )
     if options["model"] and columns and all(column.model for column in columns.values()):
-        raise InputError("every column names its model already", where="--model")
+        raise InputError("every column already names its model", where="--model")
 
 
 def _body(sets: tuple[str, ...]) -> dict[str, Any]:
@@ -246,8 +246,8 @@ def _body(sets: tuple[str, ...]) -> dict[str, Any]:
         if not equals or not key.strip():
             raise InputError("there is no value", where=where, allowed="KEY=VALUE")
         if key in OURS:
-            what = f"a request's {key} is not for --set to say"
-            raise InputError(what, where=where, hint="--model and --template are")
+            what = f"--set cannot change a request's {key}"
+            raise InputError(what, where=where, hint="use --model or --template")
         body[key] = parse_value(value, where)
     return body
 

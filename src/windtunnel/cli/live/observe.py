@@ -131,7 +131,7 @@ def observe(
 def _leave(*, done: bool, requests: dict[str, int]) -> None:
     """Exits with a status of its own if the run was interrupted or completed no request."""
     if not done:
-        note("interrupted; what was measured by then is kept")
+        note("interrupted; the measurements so far are kept")
         sys.exit(EXIT_INTERRUPTED)
     if requests["sent"] and not requests["completed"]:
         note("no request was completed")

@@ -233,7 +233,7 @@ def _sources(
 
     url, trace, log = given["prometheus"], given["trace"], given["log"]
     if (trace is None) == (url is None):
-        what = "there is no traffic" if url is None else "traffic has one source"
+        what = "there is no traffic" if url is None else "traffic can have only one source"
         hint = "give --trace with the folder of a gateway's trace, or --prometheus"
         raise InputError(what, where="--trace, --prometheus", hint=hint)
     server = prometheus_server(url or "", given["prometheus_token_file"])
@@ -241,7 +241,7 @@ def _sources(
     if server is None:
         traffic = GatewayFollower(window, trace, log)
     elif log is not None:
-        raise InputError("the log of a gateway belongs to its trace", where="--log")
+        raise InputError("a gateway's log needs its trace", where="--log")
     else:
         traffic = PrometheusTraffic(window, server, given["selector"])
     log = given["operator_log"]
@@ -251,7 +251,7 @@ def _sources(
                 raise InputError("it has no effect without --kubernetes", where=f"--{name}")
         return traffic, None if log is None else OperatorLog(log)
     if log is not None:
-        what = "the state of the cluster has one source"
+        what = "the state of the cluster can have only one source"
         raise InputError(what, where="--operator-log, --kubernetes", hint="leave one of them out")
     return traffic, ClusterReader(given["kubeconfig"], given["context"], given["namespace"])
 

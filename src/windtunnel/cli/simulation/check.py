@@ -97,7 +97,7 @@ def check(
     from windtunnel.search.check.sides import CheckInput
 
     if json_to == markdown == STANDARD_OUTPUT:
-        what = "standard output has room for one of them"
+        what = "only one of them can go to standard output"
         raise InputError(what, where="--json - --markdown -", hint="write the other to a file")
     given = CheckInput(files, base, head, scenario, trace, sets, seed, last_s)
     limits = limits_of(asked["max_cost"], asked["min_attainment"], asked["most"], asked["least"])

@@ -124,10 +124,10 @@ def compare(
         _compare_real(real, scenarios, sets, seed, json_to)
         return
     if policies is None and attained is not None:
-        raise InputError("this is the goal of policies", where="--attained", hint="add --policies")
+        raise InputError("this is only for --policies", where="--attained", hint="add --policies")
     if policies is not None:
         if varied:
-            what = "policies compete by themselves, each with its own knob"
+            what = "each policy is compared with its own setting tuned"
             raise InputError(what, where="--vary", hint="leave it out, or leave out --policies")
         places = (output, json_to)
         _compare_policies(scenarios, policies, attained or GOAL, sets, seeds, places, seed, jobs)

@@ -137,7 +137,7 @@ class GammaArrivals(ShapedArrivals):
 
 
 class WeibullArrivals(ShapedArrivals):
-    """Weibull-distributed gaps: as gamma, with a longer tail."""
+    """Weibull-distributed gaps: like gamma, with a longer tail."""
 
     process: Literal["weibull"]
     shape: Annotated[float, Number(0.15, 100)] | None = Field(

@@ -277,7 +277,7 @@ class SourceSettings(Section):
             if even_s > total:
                 comes = int(total * rate_per_s)
                 what = f"the rate falls to 0 after about {comes} requests, "
-                what += f"so {self.count} never come"
+                what += f"so {self.count} never arrive"
                 hint = "leave it out: traffic ends by itself"
                 yield where.fault("count", what, hint=hint, beside=beside)
                 return

@@ -71,9 +71,9 @@ class PlainBytes:
         try:
             block: bytes = self._file.read(size)
         except EOFError:
-            raise Unreadable("the packed file is cut off") from None
+            raise Unreadable("the compressed file is truncated") from None
         except (OSError, zlib.error, ValueError) as error:
-            packed = "the packed file is damaged" if self._file is not self._raw else _why(error)
+            packed = "the file is damaged" if self._file is not self._raw else _why(error)
             raise Unreadable(packed) from None
         return block
 

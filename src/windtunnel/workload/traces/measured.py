@@ -171,10 +171,9 @@ def _open_part(part: Path, path: Path, *, replace: bool) -> Any:
     if part.stat().st_size and not replace:
         file.close()
         raise OutputError(
-            "a run that was killed left what it had measured there",
+            "a killed run left its measurements there",
             where=str(part),
-            hint="it is read as any trace: `windtunnel trace convert` writes it to a file of "
-            "another name; --force does without it",
+            hint="`windtunnel trace convert` writes them to another file; --force discards them",
         )
     file.truncate()
     return file

@@ -50,10 +50,10 @@ class Repairs(NamedTuple):
         found = []
         if self.late:
             rows = "1 row was" if self.late == 1 else f"{self.late:,} rows were"
-            found.append(f"{rows} out of order (the first: {self.first_late}) and put in order")
+            found.append(f"{rows} out of order (the first: {self.first_late}) and sorted")
         if self.blank:
             lines = "1 empty line was" if self.blank == 1 else f"{self.blank:,} empty lines were"
-            found.append(f"{lines} passed over (the first: {self.first_blank})")
+            found.append(f"{lines} skipped (the first: {self.first_blank})")
         return found
 
 
@@ -86,7 +86,7 @@ class TraceNotes:
         if self.bad >= self.skip_bad:
             fault.hint = self.words.skip_bad
             if self.skip_bad:
-                fault.hint = f"{self.bad} bad rows were left out before it, as many as allowed"
+                fault.hint = f"{self.bad} bad rows were skipped before it, the most allowed"
             raise fault
         self.bad += 1
         if len(self.faults) < MOST_FAULTS_KEPT:

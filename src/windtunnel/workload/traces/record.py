@@ -73,7 +73,7 @@ def fault_of(request: TraceRequest, earliest_s: float = 0.0) -> str | None:
         return _time_fault(request.arrived_s)
     media = request.media_tokens
     if media is not None and not 0 <= media <= request.prompt_tokens:
-        return f"{_short(media)} of the {request.prompt_tokens} tokens of the prompt are media's"
+        return f"media_tokens is {_short(media)}, but the prompt has {request.prompt_tokens} tokens"
     if request.turn is not None and not 0 <= request.turn <= MOST_TURNS:
         return f"the turn is {_short(request.turn)}"
     for name in SPANS:
@@ -104,7 +104,7 @@ def _prefix_fault(request: TraceRequest) -> str | None:
     if len(keys) > MOST_SEGMENTS:
         return f"the prefix has more than {MOST_SEGMENTS} segments"
     if ends[0] < 1 or not all(map(lt, ends, ends[1:])):
-        return "the prefix_ends do not grow"
+        return "the prefix_ends are not increasing"
     if ends[-1] > request.prompt_tokens:
         return f"the prefix ends at token {ends[-1]} of a prompt of {request.prompt_tokens}"
     if min(keys) < SMALLEST_KEY or max(keys) > LARGEST_KEY:

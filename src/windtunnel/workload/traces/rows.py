@@ -27,7 +27,7 @@ class Columns:
         self._places: dict[str, int] = {}
         for place, name in enumerate(self.names):
             if name in self._places:
-                raise InputError(f"the column {name[:60]!r} is there twice", where=where)
+                raise InputError(f"the column {name[:60]!r} appears twice", where=where)
             self._places[name] = place
 
     def need(self, *names: str) -> list[int]:
@@ -144,7 +144,7 @@ def _header(rows: Iterator[list[str]], notes: TraceNotes) -> list[str]:
 
 def _even(row: list[str], width: int) -> list[str]:
     if len(row) != width:
-        cut = ", perhaps cut off" if len(row) < width else ""
+        cut = ", perhaps truncated" if len(row) < width else ""
         raise ValueError(f"the row has {len(row)} columns, not {width}{cut}")
     return row
 
@@ -177,7 +177,7 @@ def json_requests(
 def _reason(error: Exception) -> str:
     """Why a line cannot be read, as a sentence."""
     if isinstance(error, msgspec.ValidationError):
-        return f"not such a request: {str(error)[0].lower()}{str(error)[1:200]}"
+        return f"not a valid request: {str(error)[0].lower()}{str(error)[1:200]}"
     if isinstance(error, msgspec.DecodeError | RecursionError | UnicodeDecodeError):
-        return "the line is not JSON, perhaps cut off"
+        return "the line is not JSON, perhaps truncated"
     return str(error)[:200] or "the line cannot be read"

@@ -40,7 +40,7 @@ def written_format(name: str | None, path: Path) -> str:
         raise InputError(what, allowed=", ".join(WRITABLE), hint=nearest(name, WRITABLE))
     packed = path.suffix.lower() in (".gz", ".zst")
     if name == "parquet" and packed:
-        raise InputError("Parquet is packed already", where=str(path), allowed="a .parquet file")
+        raise InputError("Parquet is already compressed", where=str(path), allowed=".parquet")
     if name == "blis" and path.suffix.lower() != ".csv":
         what = "BLIS reads rows from a .csv, and a .yaml of the same name beside it"
         raise InputError(what, where=str(path), allowed="a name that ends in .csv")

@@ -106,7 +106,7 @@ def _parser(columns: Columns) -> RowParser:
             raise ValueError(f"the prefix_length is {prefix}")
         name = names(row[id_at])
         if name is None or ids.repeated(name):
-            raise ValueError(f"the request_id {name!r} is there twice" if name else "no request_id")
+            raise ValueError(f"the request_id {name!r} appears twice" if name else "no request_id")
         own = whole(row[input_at])
         if group is None:
             prefix = 0

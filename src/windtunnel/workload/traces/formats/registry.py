@@ -91,7 +91,7 @@ def named(name: str | None, path: Path) -> str:
     if name in FORMATS and (found, name) in ALSO:
         return name
     what = f"this is a trace of the format {found}, not {name}"
-    raise InputError(what, where=str(path), hint="with no format named, it is recognised")
+    raise InputError(what, where=str(path), hint="without a format, it is detected")
 
 
 def detected(path: Path) -> str:
@@ -106,7 +106,7 @@ def detected(path: Path) -> str:
         raise InputError(EMPTY, where=str(path))
     for mark, kind in OTHER_FILES.items():
         if start.startswith(mark):
-            raise InputError(f"this is a {kind} file, which is not read", where=str(path))
+            raise InputError(f"{kind} files are not supported", where=str(path))
     if path.suffix.lower() in blis.HEADERS and b"trace_version" in start:
         return "blis"
     if path.suffix.lower() in inference_perf.ENDINGS and inference_perf.is_configuration(start):
@@ -146,7 +146,7 @@ def _of_columns(text: bytes, path: Path) -> str:
             return name
         for separator, noun in SEPARATORS.items():
             if needed <= {name.strip().strip('"') for name in line.split(separator)}:
-                what = f"the columns of this {name} file have {noun} between them"
+                what = f"the columns of this {name} file are separated by {noun}"
                 raise InputError(what, where=f"{path}:1", allowed="commas")
     raise _unknown(path, found, CSV_COLUMNS)
 

@@ -85,7 +85,7 @@ def _conversations(path: Path, notes: TraceNotes) -> Iterator[list[TraceRequest]
 
 def _turns(item: Any, number: int, names: NameCheck) -> list[TraceRequest]:
     if not isinstance(item, dict):
-        raise ValueError("an object is wanted for each conversation")  # noqa: TRY004 - a bad row
+        raise ValueError("each conversation must be an object")  # noqa: TRY004 - a bad row
     if "prompt_tokens" in item or "output_tokens" in item:
         prompt, output = (
             _count(item.get(name), name) for name in ("prompt_tokens", "output_tokens")
@@ -158,7 +158,7 @@ def _items(path: Path, notes: TraceNotes) -> Iterator[tuple[int | None, Any]]:
         try:
             item = msgspec.json.decode(line)
         except (ValueError, RecursionError):
-            notes.skip("the line is not JSON, perhaps cut off", lines.number)
+            notes.skip("the line is not JSON, perhaps truncated", lines.number)
             continue
         yield lines.number, item
 
@@ -190,7 +190,7 @@ def _members(path: Path, notes: TraceNotes) -> Iterator[Any]:
                 raise notes.fault(f"member {members + 1} is nested too deep") from None
             except ValueError:
                 if not more or len(text) - at > LARGEST_CONVERSATION:
-                    what = f"the list cannot be read after {members} members, perhaps cut off"
+                    what = f"the list cannot be read after {members} members, perhaps truncated"
                     raise notes.fault(what) from None
                 block = _read(file, size, notes)
                 more = bool(block)

@@ -73,7 +73,7 @@ def read_json(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
 def once(request: TraceRequest, ids: IdCheck) -> None:
     """Raises ValueError if an id is repeated."""
     if request.id is not None and ids.repeated(request.id):
-        raise ValueError(f"the id {request.id[:60]!a} is there twice")
+        raise ValueError(f"the id {request.id[:60]!a} appears twice")
 
 
 def read_csv(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
