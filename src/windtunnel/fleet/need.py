@@ -114,7 +114,7 @@ class Need(msgspec.Struct, frozen=True):
     aggregate: Resources
     """The total that all machines together must offer."""
     min_unit: Resources
-    """The largest unit, which every machine must be able to host."""
+    """The largest unit: the maximum of each resource."""
     group: str = ""
     """The gang that it belongs to; different gangs are never merged."""
     arrival_s: float = 0.0

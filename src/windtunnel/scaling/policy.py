@@ -279,7 +279,7 @@ def _note(
 
 
 def _each_role_awake(group: Group, counts: list[int]) -> list[int]:
-    """Gives each role with work at least one replica if roles are sized together, the cheapest."""
+    """If sized together, gives each role with work at least one replica of its cheapest variant."""
     awake = list(counts)
     for part in groups_by_role(group.model, group.variants):
         own = [n for n, variant in enumerate(group.variants) if variant.role == part.role]

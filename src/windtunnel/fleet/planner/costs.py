@@ -55,8 +55,8 @@ def effective_cost(price_per_hour: float, interruption_probability: float, bucke
 
 
 def victim_score(interruption_bucket: int, reclamation_bucket: int) -> float:
-    """How well a machine can be taken from a need, on top of the priority gap, where each priority
-    counts 1; larger is better."""
+    """How suitable a need is as a victim, on top of the priority gap (1 per priority); larger is
+    better."""
     return (
         0.1 / DRAIN_S
         + 0.1 / max(0.01, DOLLARS[interruption_bucket])

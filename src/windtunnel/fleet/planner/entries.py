@@ -143,7 +143,7 @@ class Stock:
             free.insert(_place(free, entry.id), entry)
 
     def take_out(self, entry: MachineEntry) -> None:
-        """Counts a machine out that is no longer free."""
+        """Removes a machine from the count of free ones."""
         if entry.state == IDLE:
             self.idle_count -= 1
             if len(self._idle) > 2 * self.idle_count + MOST_LEFT_OVER:

@@ -102,7 +102,7 @@ def read(texts: Sequence[tuple[str, str]], names: ScenarioNames) -> ReadManifest
 
 
 def _scales_nothing(document: Document) -> bool:
-    """Whether a document is of a kind often kept beside autoscalers that does not scale."""
+    """Whether a document is of a kind that does not scale, often kept in the same file."""
     kind, version = document.data.get("kind"), document.data.get("apiVersion")
     is_plain_service = kind == "Service" and version == "v1"
     return is_foreign(document, KINDS) or is_plain_service or kind in BESIDE

@@ -341,7 +341,7 @@ class KedaActivation(Limiter):
                 self._active_s[group.key] = context.now_s
 
     def _is_silent(self, group: Group) -> bool:
-        """Whether missing data leaves open if it is inactive."""
+        """Whether data is missing, so that it may be active."""
         return any(
             measured.missing(group) or not measured.is_known(group)
             for measured, _, _ in self._triggers

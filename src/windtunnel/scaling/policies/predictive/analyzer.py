@@ -209,7 +209,7 @@ class _Traffic:
             self._loads.append(self.recent_rate() / supply)
 
     def recent_rate(self) -> float:
-        """The rate of the latest bin's length, at any time."""
+        """The rate over the last `bin_s`, wherever bins begin."""
         return self._rate(self.forecaster.bin_s)[1]
 
     def heading(self, now_s: float) -> float:

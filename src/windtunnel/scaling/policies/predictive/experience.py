@@ -13,7 +13,7 @@ _FACTORS: Final = [math.exp(math.log(0.3) + step * math.log(10.0) / 80) for step
 _SPREAD: Final = 0.1
 """Spread of the capacities by step times: in 33 of 36 cases they were within 21 %."""
 _STEEP: Final = 16.0
-"""How fast misses grow beyond the capacity: from 5 % there to half at 1.2 times that load."""
+"""How fast misses grow beyond the capacity: from 5 % there to half at 1.25 times that load."""
 _ALWAYS: Final = 0.5
 """The part of the allowed late share that is late under any load, such as the longest prompts."""
 _ANSWERS: Final = 40
