@@ -261,7 +261,8 @@ class _Response:
         self._is_due = False
 
     def write_to(self, pieces: PieceWriter | None) -> None:
-        """Writes tokens that come while nothing else is written without waking a task for each."""
+        """Writes tokens directly while no other write is pending, without waking a task for
+        each."""
         if pieces is not None:
             self._pieces = pieces
             self._frame = self._shape.frame(self._head)
@@ -269,7 +270,8 @@ class _Response:
             self._answer.hear = self._hear
 
     def _hear(self) -> None:
-        """Waits for the end of this turn of the loop: several tokens of it are one piece."""
+        """Schedules a write for the end of this loop iteration, so that its tokens are one
+        chunk."""
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._write)

@@ -27,18 +27,19 @@ _REASONS = {
 
 
 PIECES = "windtunnel.pieces"
-"""The key of a scope under which an application finds the `PieceWriter` of its connection."""
+"""The key in an ASGI scope for the `PieceWriter` of the connection."""
 
 
 class PieceWriter:
-    """Writes pieces of a streamed answer at once; ASGI's `send` takes a turn of the loop each."""
+    """Writes chunks of a streamed answer at once; ASGI's `send` takes a loop iteration each."""
 
     def __init__(self, transport: asyncio.Transport, flow: FlowControl) -> None:
         self._transport = transport
         self._flow = flow
 
     def write(self, piece: bytes) -> bool:
-        """False: the client is gone or reads too slowly, and nothing was written."""
+        """Writes a chunk; False, and nothing is written, if the client is gone or reads too
+        slowly."""
         if self._flow.write_paused or self._transport.is_closing():
             return False
         self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))

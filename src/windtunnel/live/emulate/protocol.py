@@ -233,7 +233,7 @@ class AnswerFormat:
         return _event(self._data(head, self._piece, [choice]))
 
     def frame(self, head: Head) -> tuple[bytes, bytes]:
-        """What is around the text of a piece in the middle, if JSON escapes nothing in it."""
+        """The bytes around the text of a middle chunk; the text must not need JSON escaping."""
         key = b'"content":"' if self._chat else b'"text":"'
         before, _, after = self.piece(head, "", None, first=False).rpartition(key)
         return before + key, after
