@@ -100,7 +100,7 @@ PUBLISHED_ACCEPTANCE = {
 }
 """Acceptance by position, from the mean acceptance lengths that InferenceX publishes for vLLM on
 SPEED-Bench coding: Kimi-K2.5 (thinking) with EAGLE-3, and GLM-5.2-FP8 with MTP. Longer drafts were
-also measured with the second, but the differences are within its noise."""
+also measured with the second, but noise puts their last rate above the one before it."""
 
 
 class SpeculativeSettings(Section):

@@ -160,7 +160,7 @@ class Cluster:
         return [int(one.index) for one in ready if self.replicas[one.index].pool.decodes]
 
     def prefillers(self, model: int, site: int) -> list[int]:
-        """The model's servers at a site that currently compute prompts for others."""
+        """The model's servers at a site that compute prompts now: role `prefill` or `both`."""
         pools = [(self.replicas[one.index].pool, one) for one in self.rosters[model].visible()]
         return [int(one.index) for pool, one in pools if pool.prefills and pool.site == site]
 
