@@ -1,11 +1,11 @@
-"""CPU of the gateway for each proxied streaming request, beside its peers in the same run.
+"""CPU time of the gateway per proxied streaming request, beside its peers in the same run.
 
 Eight fake servers stream an answer of `PIECES` events from another process; a third process sends
 requests over keep-alive connections. Only the CPU time of the proxy between them is counted. The
 routers of vLLM and SGLang (PyPI `vllm-router`, `sglang-router`), LiteLLM's proxy (`litellm[proxy]`)
-and nginx are measured where their commands are installed, or `VLLM_ROUTER`, `SGLANG_ROUTER`,
-`LITELLM` and `NGINX` name them. A tunnel on the same event loop, which passes bytes and looks at
-none, shows what reading and writing alone cost.
+and nginx are measured if their commands are installed, or named by `VLLM_ROUTER`, `SGLANG_ROUTER`,
+`LITELLM` and `NGINX`. A tunnel on the same event loop, which forwards bytes without parsing them,
+shows the cost of reading and writing alone.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ LAST = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
 
 class Upstream(asyncio.Protocol):
-    """Answers every POST with a stream, a piece in each turn of the loop; GETs as vLLM does."""
+    """Answers every POST with a stream, one chunk per loop iteration; GETs like vLLM."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -90,14 +90,14 @@ class Upstream(asyncio.Protocol):
 
 
 class Silent(Upstream):
-    """Begins every answer, and never goes on."""
+    """Begins every answer, and never continues it."""
 
     def _piece(self, number: int) -> None:  # noqa: ARG002
         self._transport.write(b"%x\r\n%b\r\n" % (len(EVENT), EVENT))  # type: ignore[attr-defined]
 
 
 class TunnelEnd(asyncio.Protocol):
-    """An end of a tunnel: what comes goes to the other end."""
+    """One end of a tunnel, which forwards data to the other end."""
 
     other: "TunnelEnd | None" = None
     transport: asyncio.Transport
@@ -115,7 +115,7 @@ class TunnelEnd(asyncio.Protocol):
 
 
 class TunnelStart(TunnelEnd):
-    """The clients' end. What comes before the connection to a server is made waits for it."""
+    """The clients' end. Data received before the server connection is open is held back."""
 
     ports: tuple[int, ...] = ()
     made = 0
@@ -172,7 +172,7 @@ def request(port: int, text: str) -> bytes:
 
 
 async def hold(port: int, pid: int) -> None:
-    """Opens streams that stay open; prints how many KiB of memory each costs the gateway."""
+    """Opens streams that stay open; prints the KiB of memory that each costs the gateway."""
     asked = request(port, "x" * 2000)
     writers = []
 
@@ -222,7 +222,7 @@ def cpu_of(pid: int) -> float:
 
 
 def cpu_parts_of(pid: int) -> tuple[float, float]:
-    """Its own CPU seconds, and those of the kernel for it."""
+    """CPU seconds in user mode, and in the kernel."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     per_s = os.sysconf("SC_CLK_TCK")
     return int(fields[11]) / per_s, int(fields[12]) / per_s
@@ -234,7 +234,7 @@ def run_loop(coroutine: object) -> None:
 
 
 def wait_for(port: int, server: subprocess.Popen[bytes]) -> bool:
-    """Until a request is answered; False: the server ended before."""
+    """Waits until a request is answered; False if the server ended before."""
     probe = [sys.executable, "-m", __spec__.name, "drive", str(port), "1", "20"]
     for _ in range(200):
         if server.poll() is not None:
@@ -250,9 +250,10 @@ def wait_for(port: int, server: subprocess.Popen[bytes]) -> bool:
 def started(
     command: Callable[[int], list[str]], folder: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A proxy that answers, and its port.
+    """Starts a proxy; yields its process and its port once it answers.
 
-    A free port may be taken before the proxy listens there, by a connection: then on another.
+    A free port may be taken by a connection before the proxy listens on it; then another port is
+    tried.
     """
     log = Path(folder, "proxy.log")
     for _ in range(STARTS):
@@ -271,7 +272,7 @@ def started(
 
 
 class RequestCpu(NamedTuple):
-    """Microseconds of CPU a request."""
+    """CPU microseconds per request."""
 
     own_us: float
     kernel_us: float
@@ -284,7 +285,7 @@ class RequestCpu(NamedTuple):
 def measure(
     command: Callable[[int], list[str]], prompt: int, folder: str, requests: int
 ) -> RequestCpu:
-    """What a proxy costs; `command` starts it on a port."""
+    """The cost of a proxy; `command` starts it on a port."""
     with started(command, folder) as (one, port):
         driver = [sys.executable, "-m", __spec__.name, "drive", str(port)]
         subprocess.run([*driver, str(min(WARM_UP, requests)), str(prompt)], check=True)
@@ -296,7 +297,7 @@ def measure(
 
 
 def measure_idle(folder: str) -> float:
-    """KiB of memory a stream that stands still."""
+    """KiB of memory per idle stream."""
     serve_silent = [sys.executable, "-m", __spec__.name, "serve", "silent"]
     with subprocess.Popen(serve_silent, stdout=subprocess.PIPE, text=True) as upstream:
         assert upstream.stdout is not None
@@ -369,7 +370,7 @@ http {{
   }}
 }}
 """
-"""Pieces pass as they come; servers take turns."""
+"""Chunks are forwarded unbuffered; servers take turns."""
 LITELLM_MODEL = """\
   - model_name: m
     litellm_params: {{model: openai/m, api_base: "http://127.0.0.1:{port}/v1", api_key: none}}
@@ -377,7 +378,7 @@ LITELLM_MODEL = """\
 
 
 class Peer(NamedTuple):
-    """Another proxy: the variable that names its command, how it routes, how many requests."""
+    """Another proxy: the variable for its command, its routing, and the number of requests."""
 
     variable: str
     routes: str
@@ -393,7 +394,7 @@ PEERS = {
 
 
 def theirs(peer: str, ports: list[int], folder: str) -> Callable[[int], list[str]] | None:
-    """The command of a peer by the port it listens on; None: it is not installed."""
+    """The command of a peer by the port it listens on; None if it is not installed."""
     variable = PEERS[peer].variable
     command = os.environ.get(variable) or shutil.which(peer)
     if command is None:

@@ -1,4 +1,4 @@
-"""The operator on a real API server: many sets of ten pods from apply to all bound, then a calm.
+"""The operator on a real API server: many sets of ten pods from apply to all bound, then idle.
 
 Etcd, API server and controllers of Kubernetes run beside `windtunnel operate --place`, which is
 interpreted; nodes are objects without kubelets. `python -m benchmarks.operator_speed 1000` takes
@@ -49,7 +49,7 @@ def cpu_of(pid: int) -> float:
 
 
 def memory_of(pid: int, which: str = "VmHWM") -> float:
-    """The most MB that a process has had, or (VmRSS) has now."""
+    """Peak memory of a process in MB, or (VmRSS) its current memory."""
     found = re.search(rf"{which}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) / 1024
@@ -109,14 +109,14 @@ async def started(plane: KubernetesControlPlane) -> Process:
 
 
 class Watched:
-    """The pods, as a watch of the benchmark's own shows them."""
+    """The pods as shown by the benchmark's own watch."""
 
     def __init__(self, client: Client) -> None:
         self.reflector: Final = Reflector(client, PODS, Unstructured, ObjectSelection(SPACE))
         self.bound: Final[set[str]] = set()
         self._changed: Final = asyncio.Event()
         self.shown_s: Final[dict[str, float]] = {}
-        """By uid: when a pod was first shown."""
+        """When each pod was first shown, by uid."""
         self.gone_s: Final[dict[str, float]] = {}
         self.reflector.cache.subscribe(self._change)
 
@@ -149,7 +149,7 @@ class Watched:
 
 
 async def lose(client: Client, watched: Watched, pod: Unstructured, pods: int) -> float:
-    """One pod ends; the seconds until a watch shows the one that takes its place."""
+    """Deletes one pod; returns the seconds until a watch shows its replacement."""
     known = set(watched.shown_s)
     meta = pod.metadata
     await client.delete(PODS, SPACE, meta.name, uid=meta.uid, grace_s=0)
@@ -160,7 +160,7 @@ async def lose(client: Client, watched: Watched, pod: Unstructured, pods: int) -
 
 
 async def latency(client: Client, watched: Watched, number: int) -> float:
-    """A create, until the watch shows it."""
+    """Seconds from a create until the watch shows it."""
     spec = {"containers": [{"name": "m", "image": "x"}], "schedulerName": "none"}
     body = {"metadata": {"name": f"probe-{number}", "namespace": SPACE}, "spec": spec}
     began_s = monotonic_s()
@@ -224,8 +224,8 @@ async def measure(plane: KubernetesControlPlane, sets: int) -> None:
 
 
 async def at_rest(pid: int) -> None:
-    """Until the operator has written what there is to say of everything: for a while it uses next
-    to nothing, also on a machine that others keep busy."""
+    """Waits until the operator has written all statuses, that is, until it has used almost no CPU
+    time for a while; this works on a busy machine, too."""
     used, calm = 0.0, 0
     while calm < CALM_S:
         now = cpu_of(pid)

@@ -1,9 +1,9 @@
 """Other simulators on the same trace files, in the same run: CPU time of both, and the ratio.
 
-`WINDTUNNEL_PEERS` names the Python of an environment that has them; nothing of theirs is installed
-or shipped here. NVIDIA's replay (PyPI `ai-dynamo`, `dynamo.replay`) reads Mooncake's format, so
-Azure's rows are written in it. AIConfigurator (`aiconfigurator`) replays no trace: it is asked for
-TTFT and TPOT of requests with the trace's mean lengths at several loads, and so are we.
+`WINDTUNNEL_PEERS` names the Python of an environment that has them; none of them is installed or
+shipped here. NVIDIA's replay (PyPI `ai-dynamo`, `dynamo.replay`) reads Mooncake's format, so
+Azure's rows are converted to it. AIConfigurator (`aiconfigurator`) replays no trace: it is queried
+for TTFT and TPOT of requests with the trace's mean lengths at several loads, and so are we.
 """
 
 import csv
@@ -56,7 +56,7 @@ NO_VIDUR = "skipped: Vidur (PyPI 0.0.26) has to download its kernel profiles fro
 
 
 def _said(python: str, *arguments: str) -> list[str] | None:
-    """The words of a peer's last line, or None where it failed, which is said."""
+    """The words of a peer's last line; None if it failed, which is printed."""
     environment = os.environ | {"DYN_LOG": "error", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [python, "-c", *arguments], env=environment, check=False, capture_output=True, text=True
@@ -123,7 +123,7 @@ def as_mooncake(source: Path, target: Path) -> None:
 
 
 def mean_lengths(path: Path) -> tuple[int, int]:
-    """Prompt and output tokens of a trace in Mooncake's format."""
+    """Mean prompt and output tokens of a trace in Mooncake's format."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     lengths = ("input_length", "output_length")
     prompt, output = (round(sum(row[name] for row in rows) / len(rows)) for name in lengths)

@@ -1,9 +1,9 @@
 """One large run against the same fleet in shards on Ray: equal figures, and wall time.
 
-Twenty models with 50 servers each, 1,000,000 requests or as many as the first argument says
-(10,000,000). Sources draw from streams of their own and each model has its own router, so a run of
-one model alone has exactly the figures that it has in the fleet. The time of Ray is that of warm
-workers: it takes seconds to start, once.
+Twenty models with 50 servers each, and 1,000,000 requests or the number in the first argument
+(10,000,000). Sources draw from their own streams and each model has its own router, so a run of one
+model alone has exactly the figures that it has in the fleet. Ray's time is that of warm workers: it
+takes seconds to start, once.
 """
 
 import importlib.util
@@ -66,7 +66,7 @@ CLASS = """
 
 
 def fleet(models: list[str], duration_s: float) -> ScenarioPlan:
-    """30 requests a second for each server, half of a prompt shared within one of many groups."""
+    """30 requests a second per server; half of each prompt is shared within one of many groups."""
 
     def each(text: str) -> str:
         rate, groups = PER_SERVER * SERVERS, 4 * SERVERS
@@ -80,7 +80,7 @@ def fleet(models: list[str], duration_s: float) -> ScenarioPlan:
 
 
 def merged(shards: list[Metrics]) -> Metrics:
-    """What shards say of their own models, and sums over all."""
+    """The figures of each shard for its own models, and sums over all."""
     own = ("slo.", "pools.")
     found = {name: one[name] for one in shards for name in one if name.startswith(own)}
     for name in SUMS:

@@ -26,11 +26,11 @@ NAMESPACE: Final = "windtunnel"
 
 
 class HelmFailed(Exception):
-    """What helm says of it."""
+    """Helm failed; the message is its output."""
 
 
 def helm(*words: str) -> str:
-    """What it prints."""
+    """Runs helm, and returns its output."""
     sources = Path(__file__).with_name("helm")
     if not binary(sources).is_file() and not can_build():
         pytest.skip("there is no Go 1.21 to build helm with")

@@ -1,7 +1,7 @@
 """A real Kubernetes control plane for tests: built from Go modules once, started on loopback.
 
-    python -m tests.kubernetes.control_plane missing   says why it cannot be started here, if so
-    python -m tests.kubernetes.control_plane build     builds it and helm, unless the cache has them
+    python -m tests.kubernetes.control_plane missing   prints why it cannot start here, if so
+    python -m tests.kubernetes.control_plane build     builds it and helm, unless they are cached
     python -m tests.kubernetes.control_plane apiserver the same without helm
     python -m tests.kubernetes.control_plane run       starts one until Ctrl-C, prints KUBECONFIG
 
@@ -53,14 +53,14 @@ def build(sources: Path = SOURCES, package: str = ".") -> Path:
 
 
 def why_not() -> str:
-    """Why these tests cannot run here; empty where they can."""
+    """Why these tests cannot run here; empty if they can."""
     if os.environ.get("KUBECONFIG") or binary().is_file() or can_build():
         return ""
     return "there is neither Go 1.21 to build an API server with, nor a cluster in KUBECONFIG"
 
 
 def can_build() -> bool:
-    """Go since 1.21 fetches the newer Go that `go.mod` asks for."""
+    """Whether Go is available; since 1.21 it fetches the newer Go that `go.mod` asks for."""
     if shutil.which("go") is None:
         return False
     said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=False)
