@@ -1,1 +1,1 @@
-"""What a finished run means: latencies, saturation, trust, comparisons, explanations."""
+"""Analysis of a finished run: latencies, saturation, trust, comparisons, explanations."""

@@ -1,4 +1,4 @@
-"""Designs against each other: differences over seeds, with 95 % confidence intervals."""
+"""Compares designs: differences over seeds, with 95 % confidence intervals."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -36,21 +36,23 @@ ONE_SAMPLE = "one sample"
 VERDICTS = (BETTER, WORSE, ALIKE, UNSEEN, TOO_FEW, SAME, ONE_SAMPLE, UNKNOWN)
 
 RATIOS = (SECONDS, DOLLARS, PER_S, TOKENS_PER_S)
-"""Units of what spreads by factors."""
+"""Units of figures that vary by factors, and are compared as ratios."""
 
 SMALLEST_EFFECT = 0.01
-"""Of times, rates and costs: a smaller difference does not matter, however certain it is."""
+"""For times, rates and costs: a smaller relative difference does not matter, however certain it
+is."""
 SMALLEST_SHARE = 0.001
-"""The same of shares, as a tenth of a point: from 99.9 % to 99 % is ten times as many too late."""
+"""The same for shares, a tenth of a point: from 99.9 % to 99 % means ten times as many late
+requests."""
 
 WIDEST_FACTOR = 10.0
-"""An interval from a tenth to ten times its middle, or wider, says nothing."""
+"""An interval that reaches beyond ten times its middle says nothing."""
 WIDEST_SHARE = 1.0
-"""So does one that reaches further than from none to all."""
+"""Nor does one whose end is more than the whole range of a share from its middle."""
 
 
 class ComparedFigure(NamedTuple):
-    """A figure that is compared: where it is, what it is called, and which way is better."""
+    """A figure to compare: its path, name, group and unit, and which direction is better."""
 
     path: str
     name: str
@@ -60,7 +62,7 @@ class ComparedFigure(NamedTuple):
 
 
 def _metrics_of(classes: Sequence[str]) -> list[ComparedFigure]:
-    """The figures that are compared, group by group; some of them for every class of service."""
+    """The figures to compare, by group; some of them for every SLO class."""
     found = []
     for one in FIGURES:
         if not one.group:
@@ -80,11 +82,11 @@ def _metrics_of(classes: Sequence[str]) -> list[ComparedFigure]:
 
 
 Figures = Mapping[str, Any]
-"""What is kept of a run."""
+"""The figures kept of a run."""
 
 
 def figures_of(result: dict[str, Any]) -> dict[str, Any]:
-    """What a comparison keeps of a run."""
+    """The parts of a result that a comparison keeps."""
     metrics = _metrics_of(list(result["slo"]))
     figures = {metric.path: _value(result, metric.path) for metric in metrics}
     gravest = result["trust"]["findings"][0]
@@ -97,7 +99,7 @@ def figures_of(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(result: Mapping[str, Any], path: str) -> Any:
-    """The value under a path; the name of a class of service may have dots."""
+    """The value at a path; the name of an SLO class may contain dots."""
     part, _, rest = path.partition(".")
     name, _, key = rest.rpartition(".")
     return result[part][name][key] if part == "slo" else value_at(result, path)
@@ -110,8 +112,8 @@ def compared(
 ) -> list[dict[str, Any]]:
     """Every figure of every design, and how it differs from that of the first.
 
-    `runs` are the figures of each design by seed; `chance` says whose runs depend on the seed.
-    Figures that are not among the usual ones are compared too where they are asked for.
+    `runs` are the figures of each design by seed; `chance` says which designs depend on the seed.
+    `also` are figures to compare besides the usual ones.
     """
     classes = list(dict.fromkeys(name for own in runs for name in own[0]["classes"]))
     usual = _metrics_of(classes)
@@ -153,8 +155,9 @@ def _metric(
 def in_unit(difference: Mapping[str, Any], base: float | None) -> dict[str, float | None]:
     """A difference with its interval in the figure's unit, for a table beside the means.
 
-    The mean of what spreads by factors is a geometric one, and so the difference of two means is
-    not the mean of the differences: it comes from the ratio, which also decides the verdict.
+    The mean of a figure that varies by factors is a geometric mean, so the difference of two means
+    is not the mean of the differences: it is derived from the ratio, which also decides the
+    verdict.
     """
     ratio, names = difference["ratio"], ("mean", "low", "high")
     if ratio is None or base is None:
@@ -163,7 +166,7 @@ def in_unit(difference: Mapping[str, Any], base: float | None) -> dict[str, floa
 
 
 def _own_interval(values: list[float | None], *, spreads: bool) -> Interval | None:
-    """How a design does by itself."""
+    """The mean and interval of a design on its own."""
     whole = _all_known(values)
     if whole is None:
         return None
@@ -180,7 +183,7 @@ def _against(
     spreads: bool,
     one_sample: bool,
 ) -> dict[str, Any]:
-    """How a design does against the first."""
+    """The difference between a design and the first."""
     ours, theirs = _all_known(values), _all_known(base)
     if ours is None or theirs is None:
         return {"verdict": UNKNOWN, **ends(None), "ratio": None}
@@ -190,7 +193,7 @@ def _against(
 
 
 def _one_difference(our: float, their: float, *, spreads: bool) -> dict[str, Any]:
-    """The difference of two single runs; how much of it is chance is unknown."""
+    """The difference between two single runs; how much of it is chance is unknown."""
     middle = our - their
     ratio = Interval(*[our / their] * 3) if spreads else None
     return {
@@ -205,8 +208,8 @@ def _difference(
 ) -> dict[str, Any]:
     """Ours minus theirs; times, rates and costs also as a ratio, which then decides.
 
-    They spread by factors: one slow seed among five makes an interval of differences reach below
-    what any time can fall to.
+    These vary by factors: one slow seed among five would make an interval of differences reach
+    below the lowest possible time.
     """
     interval = paired_interval(ours, theirs)
     ratio = paired_ratio(ours, theirs) if spreads else None
@@ -223,7 +226,7 @@ def _is_too_wide(unit: str, interval: Interval, ratio: Interval | None) -> bool:
 
 
 def judged(unit: str, better: str, interval: Interval, ratio: Interval | None) -> dict[str, Any]:
-    """A difference with its verdict, as plain data; where there is a ratio, it decides."""
+    """A difference with its verdict, as plain data; a ratio, if there is one, decides."""
     if ratio is not None:
         found = verdict(better, ratio, 1.0, SMALLEST_EFFECT)
         return {"verdict": found, **ends(interval), "ratio": ends(ratio)}
@@ -232,7 +235,7 @@ def judged(unit: str, better: str, interval: Interval, ratio: Interval | None) -
 
 
 def verdict(better: str, interval: Interval, same: float, smallest: float) -> str:
-    """What an interval says of ours against theirs; `same` is where neither is better.
+    """The verdict on ours compared with theirs; `same` is the value at which neither is better.
 
     A certain difference below the smallest that matters counts as none.
     """
@@ -251,6 +254,6 @@ def _all_known(values: list[float | None]) -> list[float] | None:
 
 
 def ends(interval: Interval | None, *, sure: bool = True) -> dict[str, float | None]:
-    """As plain data; what is not `sure` has a middle alone."""
+    """An interval as plain data; only its middle unless it is `sure`."""
     middle, low, high = interval if interval is not None else (None, None, None)
     return {"mean": middle, "low": low if sure else None, "high": high if sure else None}

@@ -1,4 +1,4 @@
-"""How requests ended that were not completed: how many, why, and one of each to look up."""
+"""Outcomes of requests that were not completed: how many, why, and an example of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_EXAMPLES = 1_000
 
 
 class EndingCount(msgspec.Struct, frozen=True):
-    """An outcome with its reason, how often that was, and one request of which it is true."""
+    """An outcome with its reason, its count, and the number of an example request."""
 
     outcome: str
     reason: str
@@ -51,7 +51,7 @@ class EndingCounts:
             self._examples[key] = min(self._examples.get(key, found), found)
 
     def most(self) -> list[EndingCount]:
-        """The most frequent first; a reason has the numbers of its example."""
+        """The most frequent outcomes first; reasons show the numbers of their example."""
         found = []
         for outcome, counts in self._reasons.items():
             for reason, count in counts.items():

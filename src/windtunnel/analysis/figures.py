@@ -1,4 +1,4 @@
-"""Every figure of a result, declared once: where it is, its unit, its meaning and its label.
+"""Every figure of a result, declared once: its path, unit, meaning and label.
 
 Terminal tables, reports, comparisons, sweeps and the reference page of `result.json` all take
 labels, units and formats from here. A path is that of `result.json`, with dots between keys; a word
@@ -21,7 +21,7 @@ REQUESTS, TOKENS = "requests", "tokens"
 PER_S, TOKENS_PER_S = "requests/s", "tokens/s"
 
 STATS: Final = ("mean", *(name for name, _ in PERCENTILES), "max")
-"""What each latency has."""
+"""The statistics of each latency."""
 
 LATENCY, ATTAINMENT, THROUGHPUT, COST, NOT_COMPLETED = GROUPS = (
     "latency",
@@ -30,15 +30,15 @@ LATENCY, ATTAINMENT, THROUGHPUT, COST, NOT_COMPLETED = GROUPS = (
     "cost",
     "not completed",
 )
-"""The groups of a comparison, in their order."""
+"""The groups of a comparison, in order."""
 COMPARED_STATS = ("mean", "p50", "p95", "p99")
 
 NOTHING = "-"
-"""Shown in place of a value that does not exist."""
+"""Shown in place of a missing value."""
 
 
 class Figure(NamedTuple):
-    """A value of a result; `group` is where comparisons show it, `kept` whether sweeps keep it."""
+    """A value of a result; `group` is its group in comparisons, `kept` whether sweeps keep it."""
 
     path: str
     meaning: str
@@ -54,7 +54,7 @@ class Figure(NamedTuple):
 
 
 class FigureLabel(NamedTuple):
-    """A figure under one path: its label there, its unit, and which way is better."""
+    """A figure at one path: its label there, its unit, and which direction is better."""
 
     label: str
     unit: str
@@ -62,7 +62,7 @@ class FigureLabel(NamedTuple):
 
 
 def _outcomes(part: str, *, kept: bool) -> tuple[Figure, ...]:
-    """The ways in which requests of a class, a source or a tenant ended."""
+    """Counts of the outcomes of a class, a source or a tenant."""
     return (
         Figure(f"{part}.requests", "requests that arrived", REQUESTS, "requests",
                kept=kept),
@@ -81,7 +81,7 @@ def _outcomes(part: str, *, kept: bool) -> tuple[Figure, ...]:
 
 
 def _account(part: str) -> tuple[Figure, ...]:
-    """What a source or a tenant asked for, and what it got."""
+    """The demand of a source or a tenant, and the service it got."""
     return (
         *_outcomes(part, kept=False),
         Figure(f"{part}.attained", "SLO attainment: share of requests that completed and met "
@@ -409,7 +409,7 @@ BELOW: Final = (
 """Figures below keys that the reference page describes as a whole, and those that sweeps add."""
 
 ALIKE: Final = (("adapters.", "tenants."), ("models.MODEL.", ""))
-"""Parts that have the figures of another part."""
+"""Parts with the same figures as another part."""
 
 LATENCIES: Final = {
     one.path.removeprefix("latency."): (one.title, one.label)
@@ -418,13 +418,13 @@ LATENCIES: Final = {
 }
 """The latencies of a run: title and label."""
 TARGETS: Final = {key: LATENCIES[key][1] for key in ("ttft", "tpot", "e2e")}
-"""The latencies that classes of service have targets for."""
+"""The latencies that SLO classes have targets for."""
 OUTCOMES: Final = {
     one.path.removeprefix("requests."): one.label
     for one in FIGURES
     if one.path.startswith("requests.") and one.label != "arrived"
 }
-"""The ways in which requests end, by label."""
+"""Labels of request outcomes."""
 
 COLUMNS: Final = {
     "models.MODEL": ("requests.arrived", "requests.completed", "attained", "latency.ttft.p50",
@@ -440,11 +440,11 @@ COLUMNS: Final = {
     "servers[]": ("requests", "queue_mean", "utilization", "kv_peak", "preemptions",
                   "prefix_hit_tokens", "output_tokens"),
 }  # fmt: skip
-"""The columns of tables; what is left out first on a narrow screen is the last."""
+"""The columns of tables; the last one is the first to be omitted on a narrow screen."""
 
 
 def heads_of(part: str) -> list[str]:
-    """The heads of the columns of a table."""
+    """The column heads of a table."""
     return [figure(f"{part}.{path}").label for path in COLUMNS[part]]
 
 
@@ -458,7 +458,8 @@ _NAME = re.compile(r"\b[A-Z]{4,}\b")
 
 @cache
 def _by_letters() -> list[tuple[str, str, Figure]]:
-    """The first and last fixed letters of a path, most letters first: names may have dots."""
+    """The first and last fixed parts of each path, the longest first, since names may contain
+    dots."""
     found = [(_NAME.split(one.path), one) for one in (*FIGURES, *BELOW)]
     found.sort(key=lambda one: -len("".join(one[0])))
     return [(fixed[0], fixed[-1], one) for fixed, one in found]
@@ -472,7 +473,7 @@ def _pattern(path: str, *, stats: bool) -> re.Pattern[str]:
 
 @cache
 def figure(path: str) -> FigureLabel:
-    """The label, unit and direction of the figure under a path.
+    """The label, unit and direction of the figure at a path.
 
     A path that stands for many, such as `slo.CLASS.ttft.p99`, has the label of a column.
     """
@@ -499,7 +500,7 @@ def title(path: str) -> str:
 
 
 def value_at(result: Mapping[str, Any], path: str) -> Any:
-    """The value under a path."""
+    """The value at a path."""
     value: Any = result
     for key in path.split("."):
         value = value[key]
@@ -507,12 +508,12 @@ def value_at(result: Mapping[str, Any], path: str) -> Any:
 
 
 def text_of(unit: str, value: float | None) -> str:
-    """A value in its unit, as a column or a tile shows it."""
+    """A value formatted in its unit, for a column or a tile."""
     return NOTHING if value is None else _FORMATS.get(unit, _plain)(value)
 
 
 def share_text(share: float | None) -> str:
-    """Percent with one decimal; 99.96 % is not 100 %."""
+    """Percent with one decimal, or two near 100 %: 99.96 % is not 100 %."""
     if share is None:
         return NOTHING
     return f"{share:.1%}" if share < 0.999 or share == 1.0 else f"{int(share * 1e4) / 100:.2f}%"

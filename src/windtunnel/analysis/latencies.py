@@ -1,4 +1,4 @@
-"""How often each latency was seen, in buckets of one percent, and the bars that show it."""
+"""Histograms of latencies in buckets of one percent, and the bars that show them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 
 AT_ONCE_S = 1e-6
-"""Shorter than anything a person could mean: what is left of a subtraction of equal times."""
+"""Shorter times count as zero: rounding errors of the difference of equal times."""
 
 MOST_BARS = 44
 
 
 class HistogramBar(msgspec.Struct, frozen=True):
-    """How many values lie in [low, high), and what share lies below `high`."""
+    """The number of values in [low, high), and the share below `high`."""
 
     low: float
     high: float
@@ -77,11 +77,11 @@ class LatencyCounts:
 
 OF_REQUESTS = ("ttft", "tpot", "e2e", "queue", "gateway")
 MOST_CLASSES = 6
-"""Classes that have pictures of their own: those with the most requests."""
+"""Limit on the classes with charts of their own: those with the most requests."""
 
 
 class Latencies:
-    """The latencies of completed requests, of all and by class, from batches of rows."""
+    """The latencies of completed requests, in total and by class, from batches of rows."""
 
     def __init__(self, scenario: dict[str, Any], result: dict[str, Any]) -> None:
         self.counts = {name: LatencyCounts() for name in (*OF_REQUESTS, "itl")}
@@ -138,13 +138,13 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 STRETCHES = 120
-"""Of the run, each with a mean and a slowest; more would show chance instead of load."""
+"""Intervals of the run, each with a mean and a slowest; more would show noise instead of load."""
 IN_A_STRETCH = 4
-"""Requests that a stretch has on average, or more: fewer would break a line for no reason."""
+"""Mean number of requests per interval, at least: fewer would leave needless gaps in the line."""
 
 
 class FirstTokens:
-    """Sums up batches of rows."""
+    """TTFT over the time of a run, from batches of rows."""
 
     def __init__(self, result: dict[str, Any]) -> None:
         import numpy as np
@@ -172,7 +172,7 @@ class FirstTokens:
         np.maximum.at(self._slowest, stretch, waited)
 
     def lines(self) -> tuple[Floats, dict[str, Floats]]:
-        """The middles of stretches, and their means and slowest; NaN where none came."""
+        """The middles of intervals, and their means and slowest; NaN where there were none."""
         import numpy as np
 
         seen = self._counts > 0

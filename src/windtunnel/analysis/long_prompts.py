@@ -1,4 +1,4 @@
-"""The long prompts of a run: which of them a server computed while other requests waited."""
+"""The long prompts of a run: those that a server computed while other requests waited."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from windtunnel.analysis.rows import RowBatch
 LONG = 2.0
 """A prompt or a response this many times the mean is called long."""
 MOST_KEPT = 10_000
-"""Those that took longest to compute."""
+"""The number kept: those that took longest to compute."""
 
 
 class LongPrompt(msgspec.Struct, frozen=True, order=True):
-    """A prompt, and from when to when its server computed it."""
+    """A prompt, and when and how long its server computed it."""
 
     took_s: float
     request: int
@@ -30,13 +30,13 @@ class LongPrompt(msgspec.Struct, frozen=True, order=True):
 
 
 def mean_tokens(result: dict[str, Any], kind: str) -> float:
-    """Of completed requests: `prompt` or `output`."""
+    """Mean tokens of completed requests: `prompt` or `output`."""
     mean: float = result["tokens"][kind] / (result["requests"]["completed"] or 1)
     return mean
 
 
 class LongPrompts:
-    """Kept from batches of rows."""
+    """Collects long prompts from batches of rows."""
 
     def __init__(self, result: dict[str, Any]) -> None:
         self._least = LONG * mean_tokens(result, "prompt")
@@ -69,7 +69,8 @@ class LongPrompts:
         self._kept = heapq.nlargest(MOST_KEPT, self._kept)
 
     def ahead(self, server: Owner, phase: Phase, request: int) -> list[LongPrompt]:
-        """Those of others that a server computed in most of a phase, the longest part first."""
+        """Other requests' prompts that a server computed for most of a phase, the longest overlap
+        first."""
         found = [
             one
             for one in self._kept

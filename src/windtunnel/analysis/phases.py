@@ -1,4 +1,4 @@
-"""The phases that a request passes through, by name and in order, for every picture of one."""
+"""The phases of a request, by name and in order, for every chart of one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = {
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """A part of a request's time; one that was never left ends with the request or the run."""
+    """A part of a request's time; an unfinished phase ends with the request or the run."""
 
     name: str
     start_s: float
@@ -47,7 +47,7 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 class RequestTimes(msgspec.Struct, frozen=True):
-    """When a request reached what; None where it never did."""
+    """The times at which a request reached each milestone; None if it never did."""
 
     arrived: float
     admitted: float | None
@@ -63,11 +63,11 @@ class RequestTimes(msgspec.Struct, frozen=True):
 
 
 def phases(times: RequestTimes, end_s: float, *, split: bool, encoding: bool) -> list[Phase]:
-    """The phases that a request came to, of which the last may be cut short.
+    """The phases that a request reached, of which the last may be cut short.
 
-    They follow each other without gaps from its arrival to its end, or to that of the run. `split`:
-    its prompt was computed on another server than its answer. `encoding`: its media were being
-    encoded when it ended.
+    They are consecutive, without gaps, from its arrival to its end, or to the end of the run.
+    `split`: its prompt was computed on another server than its answer. `encoding`: its media were
+    being encoded when it ended.
     """
     left: list[tuple[str, float | None]] = [(GATEWAY, times.admitted)]
     if times.encoded is not None or encoding:
@@ -103,7 +103,8 @@ def _following(
 
 
 class LostTryRow(msgspec.Struct, frozen=True):
-    """A try on a server that did not finish the request; `routed` is None where it refused."""
+    """An attempt on a server that did not finish the request; `routed` is None if the server
+    refused it."""
 
     pool: str
     replica: int
@@ -119,11 +120,11 @@ class LostTryRow(msgspec.Struct, frozen=True):
 
 
 Owner = tuple[str | None, int | None]
-"""A server: its pool and its number there; nothing for a request that was sent nowhere."""
+"""A server: its pool and its number there; (None, None) for a request that was routed nowhere."""
 
 
 class RequestRow(RequestTimes, frozen=True, kw_only=True):
-    """A row, as far as a report shows it; times are None where they never came."""
+    """A row with the columns that a report shows; times that never came are None."""
 
     id: int
     source: str
@@ -139,23 +140,23 @@ class RequestRow(RequestTimes, frozen=True, kw_only=True):
     prefill_pool: str | None
     prefill_replica: int | None
     lost_tries: list[LostTryRow] | None = None
-    """Those before the one that the times are of."""
+    """The attempts before the one that the times describe."""
     pauses: list[float] | None = None
-    """By turns: when it was preempted, and when it ran again."""
+    """Alternately: when it was preempted, and when it ran again."""
 
     @property
     def server(self) -> Owner:
-        """Where its answer is made."""
+        """The server that generates its answer."""
         return self.pool, self.replica
 
     @property
     def prompt_server(self) -> Owner:
-        """Where its prompt is computed."""
+        """The server that computes its prompt."""
         if self.prefill_pool is None:
             return self.server
         return self.prefill_pool, self.prefill_replica
 
     def phases(self, end_s: float) -> list[Phase]:
-        """Where its time went, in a run that ended so."""
+        """Its phases, in a run that ended at `end_s`."""
         split = self.prompt_server != self.server
         return phases(self, end_s, split=split, encoding=(self.reason or "").endswith(ENCODING))

@@ -1,8 +1,8 @@
-"""Compares a rehearsal with the simulation of the same scenario: decisions one by one, and figures.
+"""Compares a rehearsal with the simulation of the same scenario: each decision, and figures.
 
-Both sides are events in the words of `core.vocabulary`, with servers by the same names, and figures
-of requests. A finding is `same`, `explained` (it differs, and what was measured beside it says why)
-or `differs`. Nothing is explained by a rule that always holds: each needs a number.
+Both sides are events in the terms of `core.vocabulary`, with the same server names, and figures of
+requests. A finding is `same`, `explained` (it differs, and a measurement explains why) or
+`differs`. No difference is explained by a rule alone: each explanation needs a number.
 """
 
 import math
@@ -16,15 +16,16 @@ from windtunnel.core import vocabulary
 from windtunnel.core.telemetry import Event
 
 LATE_S: Final = 1.0
-"""A decision of a real cluster that comes so much after the simulated one is the same decision."""
+"""How much later than the simulated one a decision of a real cluster may be and still match it."""
 LATE_SHARE: Final = 0.05
-"""And so much of the time that has passed since the run began."""
+"""The same as a share of the time since the start of the run, in addition."""
 SHARE_OFF: Final = 0.05
-"""Of requests by server, or by decision, beyond what chance alone moves."""
+"""Allowed difference of shares, such as requests by server, beyond what chance explains."""
 LATENCY_OFF: Final = 0.1
 LATENCY_OFF_S: Final = 0.02
 LAGS: Final = 4.0
-"""A request waits for the event loop when it is sent, at the gateway, at the server and back."""
+"""Event-loop waits per request: when it is sent, at the gateway, at the server, and on the way
+back."""
 MOST_LISTED: Final = 20
 LATENCIES: Final = (
     ("ttft", "mean"), ("ttft", "p50"), ("ttft", "p99"),
@@ -40,7 +41,7 @@ Verdict = Literal["same", "explained", "differs"]
 
 
 class RehearsalFinding(msgspec.Struct, frozen=True):
-    """One thing that was compared."""
+    """The result of one comparison."""
 
     about: str
     what: str
@@ -51,28 +52,28 @@ class RehearsalFinding(msgspec.Struct, frozen=True):
 
 
 class Side(NamedTuple):
-    """What one of the two did."""
+    """The events and figures of one of the two sides."""
 
     events: Sequence[Event]
     figures: Mapping[str, Any]
-    """`requests` by outcome, `attained`, `latency`, as results and observations have them."""
+    """`requests` by outcome, `attained`, `latency`, as in results and observations."""
     start: Mapping[str, Mapping[str, str]] = {}
-    """What was decided before the run began, by subject and object: pods of gangs, and machines."""
+    """State before the run began, by subject and object: pods of gangs, and machines."""
 
 
 class MeasuredDelays(NamedTuple):
-    """What a real cluster needs that a simulated one does not, in seconds."""
+    """Delays of a real cluster that a simulated one does not have, in seconds."""
 
     api_round_trip_s: float = 0.0
     loop_lag_s: float = 0.0
-    """How late the event loop of the rehearsal was, on average: how busy the machine is."""
+    """Mean lag of the rehearsal's event loop, which shows how busy the machine is."""
     loop_lag_p99_s: float = 0.0
     sent_late_s: float = 0.0
-    """Requests after their time."""
+    """How late requests were sent."""
 
 
 class RehearsalComparison(msgspec.Struct, frozen=True):
-    """All findings; `agree` is whether none differs."""
+    """All findings; `agree` is whether none of them differs."""
 
     findings: list[RehearsalFinding]
     delays: dict[str, float]
@@ -119,11 +120,11 @@ def _start(simulated: Side, rehearsed: Side) -> list[RehearsalFinding]:
 # Decisions at their times.
 
 Decision = tuple[str, float]
-"""What, and when."""
+"""A decision in words, and its time."""
 
 
 def _gangs(side: Side) -> list[Decision]:
-    """What happened to gangs, by the reason of the event and the object."""
+    """Gang events, by reason and object."""
     found = []
     for one in side.events:
         if one.kind.startswith(GANG):
@@ -135,7 +136,7 @@ def _gangs(side: Side) -> list[Decision]:
 
 
 def _servers(side: Side) -> list[Decision]:
-    """Servers that take requests, and no longer do; one that never did is not compared."""
+    """Servers that start or stop taking requests; those that never did are not compared."""
     found = []
     serves: dict[str, bool] = {}
     for one in side.events:
@@ -150,7 +151,7 @@ def _servers(side: Side) -> list[Decision]:
 def _timed(
     about: str, simulated: list[Decision], rehearsed: list[Decision], delays: MeasuredDelays
 ) -> list[RehearsalFinding]:
-    """Each decision with its counterpart: the next of the same words."""
+    """Matches each decision with its counterpart, the next one with the same words."""
     waiting: dict[str, list[float]] = {}
     for what, at_s in rehearsed:
         waiting.setdefault(what, []).append(at_s)
@@ -259,7 +260,7 @@ def _admitted(side: Side) -> dict[str, int]:
 def _shares(
     about: str, simulated: Mapping[str, int], rehearsed: Mapping[str, int]
 ) -> list[RehearsalFinding]:
-    """Both as shares of all; what chance moves is taken off."""
+    """Compares shares of all; the effect of chance is subtracted."""
     totals = sum(simulated.values()), sum(rehearsed.values())
     if not any(totals):
         return []
@@ -282,7 +283,7 @@ def _shares(
 
 
 def _chance(share: float, total: int) -> float:
-    """Two standard deviations of a share of so many draws."""
+    """Two standard deviations of a share of this many draws."""
     return 2.0 * math.sqrt(max(share * (1.0 - share), 1e-4) / max(total, 1))
 
 
@@ -311,7 +312,7 @@ def _requests(simulated: Side, rehearsed: Side) -> list[RehearsalFinding]:
 
 
 def _endings(simulated: Side, rehearsed: Side) -> str:
-    """Requests that were not completed, and why that may differ."""
+    """Requests that were not completed, and why the sides may differ."""
     said = []
     left = [int(one.figures["requests"].get("unfinished", 0)) for one in (simulated, rehearsed)]
     if any(left):

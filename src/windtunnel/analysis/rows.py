@@ -1,4 +1,4 @@
-"""Rows of requests as arrays, some at a time: what is made of a column is made once."""
+"""Rows of requests as arrays, in batches; each converted column is cached."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ COMPLETED = "completed"
 
 
 def floats_of(column: Any) -> Floats:
-    """A column of numbers, not a number where there is none."""
+    """A numeric column; NaN for null."""
     import numpy as np
 
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def words_of(column: Any) -> tuple[Numbers, list[str]]:
-    """A column of words by number, -1 where there is none, and the words."""
+    """A column of words as indices, -1 for null, and the words."""
     import numpy as np
     import pyarrow as pa
 
@@ -41,7 +41,7 @@ def words_of(column: Any) -> tuple[Numbers, list[str]]:
 
 
 class RowBatch:
-    """Some rows of requests: those of `batch`, which is Arrow's, or the chosen ones of them."""
+    """A batch of request rows: those of the Arrow `batch`, or a selection of them."""
 
     def __init__(self, batch: Any, chosen: Choice | None = None) -> None:
         self.batch = batch
@@ -62,7 +62,7 @@ class RowBatch:
         return self._words[name]
 
     def having(self, *outcomes: str) -> Choice:
-        """Which rows ended in one of some ways."""
+        """Which rows have one of these outcomes."""
         import numpy as np
 
         numbers, words = self.words("outcome")
@@ -70,8 +70,8 @@ class RowBatch:
 
     @property
     def completed(self) -> RowBatch:
-        """The rows of completed requests; itself where all are, which it must not hold: it would
-        stay in memory."""
+        """The rows of completed requests; the batch itself if all are, without a reference to
+        itself, which would keep it in memory."""
         if self._completed is None:
             chosen = self.having(COMPLETED)
             self._completed = [] if chosen.all() else [RowBatch(self.batch, chosen)]

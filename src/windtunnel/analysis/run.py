@@ -30,7 +30,7 @@ from windtunnel.analysis.time_shares import TimeShares
 
 
 class AnalyzedRun(msgspec.Struct, frozen=True):
-    """All that the files of a run say, as far as a report shows it."""
+    """The contents of a run's files, as far as a report shows them."""
 
     result: dict[str, Any]
     scenario: dict[str, Any]
@@ -55,7 +55,7 @@ class AnalyzedRun(msgspec.Struct, frozen=True):
 
 
 def read_run(folder: Path) -> AnalyzedRun:
-    """Reads a folder that `simulate` wrote; a missing or damaged file is a sentence."""
+    """Reads a folder that `simulate` wrote; a missing or damaged file is an InputError."""
     result, scenario = result_of(folder), json_of(folder / SCENARIO)
     series = series_of(folder / TIMELINE)
     latencies, shares = Latencies(scenario, result), TimeShares(result)

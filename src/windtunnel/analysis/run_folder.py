@@ -1,4 +1,4 @@
-"""The folder of a run: what its files are called, and reading them piece by piece.
+"""The folder of a run: the names of its files, and functions that read them in batches.
 
 Memory does not grow with the number of requests.
 """
@@ -27,7 +27,7 @@ EVENTS = "events.jsonl"
 CONTROL = "control.jsonl"
 REPORT = "report.html"
 ALL = (RESULT, SCENARIO, REQUESTS, TIMELINE, TOKEN_GAPS, EVENTS, CONTROL, REPORT)
-"""Whatever else is in a folder is not ours."""
+"""Any other file in a folder is not ours."""
 
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ class Series(msgspec.Struct, frozen=True):
     servers: dict[str, Floats]  # not a number where a server does not exist
 
     def place_of(self, owner: Owner) -> int | None:
-        """Which of the servers it is; None when it is none of them."""
+        """The index of a server; None if it is not in the series."""
         return next((place for place, name in enumerate(self.names) if name == owner), None)
 
     def backlog_since(self, pool: str, time_s: float, *, only_model: bool) -> float:
-        """Since when requests have been queued for a pool, at least one per server.
+        """The time since which requests have been queued for a pool, at least one per server.
 
-        No later than `time_s`, and that itself where the queues are shorter. Requests that wait for
-        a server to be ready count where there is one model: then they are for this pool.
+        At most `time_s`, which is returned if the queues are shorter. Requests that wait until a
+        server is ready count if there is one model, since they are then for this pool.
         """
         import numpy as np
 
@@ -105,10 +105,10 @@ def _fault(path: Path, what: str) -> InputError:
 
 @contextmanager
 def whole(*folders: Path) -> Iterator[None]:
-    """Runs whose files lack something, or have a word in the place of a number, are a sentence.
+    """Turns errors from missing or malformed contents of runs into an InputError.
 
-    Each file is checked when it is read; that one lacks what another speaks of shows only where it
-    is used.
+    Each file is checked when it is read; that one lacks something another refers to shows only in
+    use.
     """
     try:
         yield
@@ -123,13 +123,13 @@ def whole(*folders: Path) -> Iterator[None]:
 
 
 def _refuse_pipes(path: Path) -> None:
-    """Reading a pipe would wait for a writer, perhaps for ever."""
+    """Rejects pipes: reading one would wait for a writer, possibly forever."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise _fault(path, "this is a pipe or a device, not a file")
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """What a file of JSON says; a missing or damaged one is a sentence."""
+    """The contents of a JSON file; a missing or damaged one is an InputError."""
     _refuse_pipes(path)
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
@@ -142,7 +142,7 @@ def json_of(path: Path) -> dict[str, Any]:
 
 
 def result_of(folder: Path) -> dict[str, Any]:
-    """What `result.json` of a run says; a folder whose files are being replaced is a sentence."""
+    """The contents of `result.json`; a folder whose files are being replaced is an InputError."""
     if folder.is_dir() and any(one.name.startswith(files.READY) for one in folder.iterdir()):
         what = "a run is replacing these files, or was killed meanwhile"
         raise InputError(what, where=str(folder), hint="simulate again into the same folder")
@@ -155,7 +155,7 @@ def result_of(folder: Path) -> dict[str, Any]:
 
 
 def scenario_of(path: Path) -> dict[str, Any]:
-    """What `scenario.json` says; one of a version that wrote it in another form is a sentence."""
+    """The contents of `scenario.json`; one written by an incompatible version is an InputError."""
     found = json_of(path)
     if not isinstance(found.get("serving"), dict):
         hint = "another version wrote it: simulate again, or use that version"
@@ -164,7 +164,7 @@ def scenario_of(path: Path) -> dict[str, Any]:
 
 
 def parquet_of(path: Path, columns: tuple[str, ...] | list[str]) -> Any:
-    """A file of Parquet that has these columns."""
+    """Opens a Parquet file that must have these columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -182,7 +182,7 @@ def parquet_of(path: Path, columns: tuple[str, ...] | list[str]) -> Any:
 
 
 def series_of(path: Path) -> Series:
-    """The timeline of a run."""
+    """Reads the timeline of a run."""
     import numpy as np
 
     names = ("time", "pool", "replica", *PER_RUN)
@@ -207,7 +207,7 @@ def series_of(path: Path) -> Series:
 def _owners_of(
     pools: Numbers, words: list[str], replicas: Floats
 ) -> tuple[list[tuple[str, int]], Any]:
-    """The servers in the order in which they come, and for each row which of them it is of."""
+    """The servers in the order of their first rows, and the index of the server of each row."""
     import numpy as np
 
     numbers = replicas.astype(np.int64)
@@ -222,7 +222,7 @@ def _owners_of(
 
 
 def batches_of(path: Path) -> Iterator[RowBatch]:
-    """The rows of requests, some at a time."""
+    """The rows of requests, in batches."""
     file = parquet_of(path, OF_REQUESTS)
     kinds = {"batch_size": ROWS_PER_LOOK, "columns": OF_REQUESTS}
     groups = range(file.num_row_groups)  # of all at once, it would read far ahead

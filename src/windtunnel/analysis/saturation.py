@@ -1,9 +1,9 @@
-"""When servers could not keep up, and why: stretches of time in which small errors grow large.
+"""When servers could not keep up, and why: periods in which small errors grow large.
 
 A server is saturated while requests are queued there and it has no room for them: every slot of its
 batch is taken, or its KV blocks are used up, or more requests are queued than run. Samples are few,
-so a stretch counts from LEAST_SAMPLES in a row. The run is saturated while a tenth of its servers
-are; stretches with less than LEAST_SAMPLES between them are one.
+so a period counts from LEAST_SAMPLES in a row. The run is saturated while a tenth of its servers
+are; periods with fewer than LEAST_SAMPLES between them are merged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CAUSES = {
 
 
 class RunSample(Protocol):
-    """The state of a run at one instant, as far as it is judged; lists have an entry per server."""
+    """The state of a run at one instant; lists have an entry per server."""
 
     @property
     def time_s(self) -> float: ...
@@ -51,7 +51,7 @@ class RunSample(Protocol):
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A stretch of time in which the run was saturated."""
+    """A period in which the run was saturated."""
 
     start_s: float
     end_s: float
@@ -60,7 +60,7 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def stretches(samples: Sequence[RunSample], slots: Sequence[int]) -> list[Stretch]:
-    """The stretches in which enough servers were saturated, in order; `slots` are by server."""
+    """The periods in which enough servers were saturated, in order; `slots` are by server."""
     by_cause = [[0] * (len(CAUSES) + 1) for _ in samples]  # saturated servers at each time
     for server, most in enumerate(slots):
         causes = [_cause(sample, server, most) for sample in samples]
@@ -85,7 +85,7 @@ def stretches(samples: Sequence[RunSample], slots: Sequence[int]) -> list[Stretc
 
 
 def _cause(sample: RunSample, server: int, slots: int) -> int:
-    """Why a server is saturated, 0 when it is not."""
+    """Why a server is saturated; 0 if it is not."""
     if server >= len(sample.waiting) or not sample.waiting[server]:
         return 0  # it does not exist yet, or nothing is queued
     waiting = sample.waiting[server]
@@ -97,7 +97,7 @@ def _cause(sample: RunSample, server: int, slots: int) -> int:
 
 
 def _closed(flags: list[bool]) -> list[bool]:
-    """The same flags with short gaps between them filled."""
+    """The same flags with short gaps filled."""
     whole = flags[:]
     for start, end in _runs([not flag for flag in flags]):
         if start > 0 and end < len(flags) and end - start < LEAST_SAMPLES:
@@ -106,7 +106,7 @@ def _closed(flags: list[bool]) -> list[bool]:
 
 
 def _runs(flags: list[bool]) -> list[tuple[int, int]]:
-    """Where flags are true: (first, one past the last) of every run of them."""
+    """The (first, one past the last) of every run of true flags."""
     found = []
     start = -1
     for place, flag in enumerate([*flags, False]):
@@ -122,7 +122,7 @@ def _runs(flags: list[bool]) -> list[tuple[int, int]]:
 
 
 def stretches_of(result: dict[str, Any]) -> list[Stretch]:
-    """The stretches of time in which the run was saturated, in order."""
+    """The periods in which the run was saturated, in order."""
     return msgspec.convert(result["trust"]["saturated"]["stretches"], list[Stretch])
 
 
@@ -133,9 +133,9 @@ def slots_of(series: Series, scenario: dict[str, Any]) -> list[int]:
 
 
 def bandwidth_of(scenario: dict[str, Any]) -> float | None:
-    """What all transfers between servers can have together, in bytes/s; None: they do not share.
+    """The total bandwidth of transfers between servers, in bytes/s; None if they do not share any.
 
-    That is what the NICs of all prefill or all decode servers carry, or what the fabric does.
+    It is limited by the NICs of all prefill or all decode servers, and by the fabric.
     """
     split = scenario["serving"]["disaggregation"]
     if split is None or not split["transfer"]["contention"]:
@@ -151,7 +151,7 @@ def bandwidth_of(scenario: dict[str, Any]) -> float | None:
 
 
 def link_full_s(series: Series, bandwidth: float | None) -> float:
-    """For how long transfers used all of the bandwidth."""
+    """How long transfers used all of the bandwidth."""
     if bandwidth is None:
         return 0.0
     interval, moved = series.whole["interval"], series.whole["transferred_bytes"]

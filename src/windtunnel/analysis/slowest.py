@@ -1,4 +1,4 @@
-"""The slowest requests of a run, kept while all rows are read once."""
+"""The slowest requests of a run, collected while all rows are read once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 HOW_MANY = 8
 FIRST_TOKEN, FINISHED = "first_token", "finished"
 NOT_THERE = {"timed_out": "until it timed out", "unfinished": "unfinished"}
-"""Beside the time of a request that did not get there."""
+"""Notes for requests that never got there, by outcome."""
 
 
 def _largest(values: Floats, how_many: int) -> list[int]:
-    """Where the largest values are, the largest first; of equal ones the first."""
+    """The positions of the largest values, the largest first; of equal ones, the first."""
     import numpy as np
 
     places = np.arange(len(values))
@@ -32,7 +32,7 @@ def _largest(values: Floats, how_many: int) -> list[int]:
 
 
 class Slowest:
-    """Keeps the slowest requests to the first token and to the end, from batches of rows."""
+    """Collects the slowest requests to the first token and to the end, from batches of rows."""
 
     def __init__(self, result: dict[str, Any], how_many: int = HOW_MANY) -> None:
         self._end_s: float = result["simulated_seconds"]
@@ -55,5 +55,6 @@ class Slowest:
             self._kept[upto] = heapq.nsmallest(self._how_many, kept, key=lambda entry: entry[:2])
 
     def requests(self, upto: str) -> list[tuple[float, RequestRow]]:
-        """The worst up to `first_token` or `finished`, the very worst first, with its seconds."""
+        """The slowest requests up to `first_token` or `finished`, the slowest first, with their
+        seconds."""
         return [(-minus_took_s, row) for minus_took_s, _, row in self._kept[upto]]

@@ -1,6 +1,6 @@
-"""Whether a run had come to a steady state: how long its servers filled, whether queues still grew.
+"""Whether a run reached a steady state: how long servers filled, and whether queues still grew.
 
-Only the time in which requests arrive is looked at. What follows it, until the last of them has
+Only the time in which requests arrive is considered. What follows, until the last of them has
 ended, is the end of the traffic and not a state of the servers.
 """
 
@@ -12,22 +12,23 @@ from windtunnel.analysis.saturation import RunSample
 
 FEWEST_SAMPLES = 8
 NEARLY = 0.8
-"""Servers have filled once as many requests are inside as this share of what is usual later."""
+"""Servers count as filled at this share of the usual later number of requests in the system."""
 LIKE = (0.7, 1.4)
-"""Arrivals while servers filled, over arrivals later: beyond these it is the traffic that grew."""
+"""Ratios of the arrival rate while servers filled to the later one; outside them the traffic
+grew."""
 GROWS = 2.0
 """A queue grows if the last quarter has this many times as many waiting as the second."""
 
 
 class Steadiness(msgspec.Struct, frozen=True):
-    """What the samples of a run say."""
+    """The steadiness of a run, from its samples."""
 
     arrivals_end_s: float
     waiting: tuple[float, ...]
-    """Mean number that waited in each quarter of that time; empty where there are few samples."""
+    """Mean number waiting in each quarter of that time; empty if there are too few samples."""
     growing: bool
     filled_s: float | None
-    """How long servers filled at first; None where the traffic's shape hides it."""
+    """How long servers filled at first; None if the shape of the traffic hides it."""
 
 
 def steadiness(samples: Sequence[RunSample], servers: int) -> Steadiness:

@@ -1,4 +1,4 @@
-"""Where the time of requests went on the mean: of all, and of the slowest hundredth."""
+"""Where the time of requests went on average: of all, and of the slowest hundredth."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ MOMENTS = RequestTimes.__struct_fields__
 
 
 class PhaseShare(msgspec.Struct, frozen=True):
-    """A phase of some requests: seconds on the mean, and the part of their time that is."""
+    """A phase of a group of requests: its mean seconds, and its share of their time."""
 
     phase: str
     mean_s: float
     share: float
     before: float
-    """The parts of the phases before it, added up."""
+    """The sum of the shares of the phases before it."""
 
 
 class RequestGroup(msgspec.Struct, frozen=True):
-    """A group of requests: its name, size, mean time, and the phases of that."""
+    """A group of requests: its name, size, mean time, and the shares of its phases."""
 
     name: str
     count: int
@@ -51,7 +51,7 @@ class RequestGroup(msgspec.Struct, frozen=True):
 
 
 class TimeShares:
-    """Adds up phases of completed requests, from batches of rows."""
+    """Sums the phases of completed requests, from batches of rows."""
 
     def __init__(self, result: dict[str, Any]) -> None:
         latency = result["latency"]
@@ -80,7 +80,7 @@ class TimeShares:
                 self._sums[name][phase] += float(seconds[chosen].sum())
 
     def groups(self) -> list[RequestGroup]:
-        """What the page draws; nothing when nothing was completed."""
+        """The groups that the page draws; empty if no request completed."""
         found = []
         for name, sums in self._sums.items():
             count, total = self._counts[name], sum(sums.values())
@@ -96,7 +96,8 @@ class TimeShares:
 
 
 def phases_of_many(rows: RowBatch) -> dict[str, Floats]:
-    """Seconds that completed requests spent in each phase; for one, a row has `phases`."""
+    """Seconds that completed requests spent in each phase; for a single row there is
+    `RequestRow.phases`."""
     import numpy as np
 
     times = {name: rows.floats(name) for name in MOMENTS}

@@ -1,8 +1,8 @@
-"""How far a result can be believed: the `trust` section, a list of findings in plain sentences.
+"""How far a result can be trusted: the `trust` section, a list of findings in plain sentences.
 
-Each finding has a code from a closed set (`CODES`), a severity, a sentence with its numbers, and
-the numbers themselves. Limits have names here, and `docs/explanation/trust.md` says why they are
-what they are.
+Each finding has a code from a closed set (`CODES`), a severity, a sentence with its figures, and
+the figures themselves. Limits are named constants here; `docs/explanation/trust.md` says why they
+have these values.
 """
 
 import math
@@ -41,7 +41,7 @@ CODES = {
     "repaired": "what was wrong with a trace that was replayed all the same",
     "latency-interval": "what errors of step times and chance do to the latencies",
 }
-"""What a finding can be about."""
+"""Subjects of findings."""
 
 SMALL_ERROR, FAIR_ERROR = 0.10, 0.15  # of step times, on average
 LITTLE_BEYOND, MUCH_BEYOND = 0.01, 0.1  # of the time in steps
@@ -56,7 +56,7 @@ FEWEST_BEYOND = 10  # requests beyond a percentile that is worth stating
 
 
 class TrustFinding(msgspec.Struct, frozen=True):
-    """One reason to believe a result, or not to."""
+    """One reason to trust a result, or not to."""
 
     code: str
     severity: str
@@ -65,22 +65,22 @@ class TrustFinding(msgspec.Struct, frozen=True):
 
 
 class PoolFacts(msgspec.Struct, frozen=True):
-    """What is known of the step times of a pool."""
+    """What is known about the step times of a pool."""
 
     name: str
     model: str
     evidence: Evidence
     kernels_only: bool
-    """Step times are kernels alone, without the time between them."""
+    """Whether step times are of kernels alone, without the time between them."""
     bounds: MeasuredBounds | None
     """The largest steps that were measured."""
     extrapolated: dict[str, Any] | None
-    """How much of its steps was beyond them; None where there are no bounds."""
+    """How many of its steps exceeded them; None if there are no bounds."""
     assumptions: Sequence[str] = ()
-    """What its settings ask for that was not measured there, in sentences."""
+    """Sentences about settings whose effect was not measured there."""
 
     def section(self) -> dict[str, Any]:
-        """As plain data, for the result."""
+        """The facts as plain data, for the result."""
         measured = None
         if self.bounds is not None:
             names = ("tokens", "decodes", "context", "prompt")
@@ -93,18 +93,18 @@ class PoolFacts(msgspec.Struct, frozen=True):
 
 
 class RunFacts(msgspec.Struct, frozen=True):
-    """What a run is judged by."""
+    """The facts that a run is judged by."""
 
     seconds: float
     duration_s: float | None
     partial: str | None
-    """Why the run ended before its time, in a sentence; None where it did not."""
+    """Why the run ended early, in a sentence; None if it did not."""
     last_arrival_s: float
     outcomes: Mapping[str, int]
     arrived: int
     attained: int
     completed: Mapping[str, int]
-    """Requests that were measured and completed, by class of service."""
+    """Measured and completed requests, by SLO class."""
     pools: Sequence[PoolFacts]
     samples: Sequence[RunSample]
     slots: Sequence[int]
@@ -116,7 +116,7 @@ class RunFacts(msgspec.Struct, frozen=True):
 
 
 def trust_of(run: RunFacts) -> dict[str, Any]:
-    """The section, as plain data."""
+    """The `trust` section, as plain data."""
     saturated = stretches(run.samples, run.slots)
     findings = [
         *_partial(run),
@@ -147,7 +147,7 @@ def trust_of(run: RunFacts) -> dict[str, Any]:
 
 
 def as_section(findings: Sequence[TrustFinding]) -> dict[str, Any]:
-    """Findings from the gravest to the best, and the gravest severity of all."""
+    """Findings from the most severe to the least, and the highest severity."""
     ordered = sorted(findings, key=lambda one: -SEVERITIES.index(one.severity))
     assert all(one.code in CODES for one in findings)
     return {
@@ -288,7 +288,8 @@ def _unfinished(run: RunFacts, *, kept_up: bool) -> Iterator[TrustFinding]:
 
 
 def _tail(run: RunFacts) -> Iterator[TrustFinding]:
-    """A run that goes on long after its traffic has rates and costs of an emptying cluster."""
+    """Warns of a run that continues long after its traffic: rates and cost include the empty
+    tail."""
     last_s, seconds = run.last_arrival_s, run.seconds
     tail_s = seconds - last_s
     if not run.arrived or tail_s <= LONG_TAIL * seconds:
@@ -304,7 +305,7 @@ def _tail(run: RunFacts) -> Iterator[TrustFinding]:
 
 
 def _sample_sizes(run: RunFacts) -> Iterator[TrustFinding]:
-    """Whether percentiles have enough requests beyond them: in all, and class by class."""
+    """Whether percentiles have enough requests beyond them: in total, and by class."""
     classes = {name: count for name, count in run.completed.items() if count}
     if not classes:
         return
@@ -333,7 +334,7 @@ def _sample_size(completed: int, whose: str) -> TrustFinding:
 
 
 def _lengths(sources: Sequence[SourceSettings]) -> Iterator[TrustFinding]:
-    """Distributions whose min and max move the mean far from what was asked for."""
+    """Distributions whose min and max move the mean far from the one requested."""
     for source in sources:
         for where, lengths in source.lengths().items():
             if lengths.path is not None:

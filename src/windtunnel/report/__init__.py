@@ -1,1 +1,1 @@
-"""Tables, HTML and files made from results."""
+"""Tables, HTML pages and files made from results."""

@@ -1,4 +1,4 @@
-"""The account of a request: its whole life in intervals without gaps, each spent on one thing."""
+"""The time of a request as consecutive intervals without gaps, each spent on one thing."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,19 +6,20 @@ from windtunnel.analysis.phases import RETRY, UNPLACED, LostTryRow, Phase, Reque
 from windtunnel.core.vocabulary import GATEWAY_LOST, SERVER_LOST
 
 PAUSED = "paused"
-"""Beside the phases: preempted, until it runs again."""
+"""An interval in addition to the phases: preempted, until it runs again."""
 DROPPED = "dropped"
 
 
 class TimeInterval(Phase, frozen=True):
-    """A part of a request's time: one phase, one try, or one wait after a preemption."""
+    """A part of a request's time: a phase, an attempt, or a wait after a preemption."""
 
     lost: LostTryRow | None = None
     """The lost attempt; in a wait for a server, the attempt before it."""
 
 
 def intervals_of(row: RequestRow, end_s: float) -> list[TimeInterval]:
-    """All of them in order, from its arrival to its end, or to that of the run."""
+    """All intervals in order, from the arrival of the request to its end, or to the end of the
+    run."""
     last = _last_try(row)
     found: list[TimeInterval] = []
     for phase in row.phases(end_s):
@@ -36,7 +37,7 @@ def intervals_of(row: RequestRow, end_s: float) -> list[TimeInterval]:
 
 
 def _last_try(row: RequestRow) -> LostTryRow | None:
-    """The last try of a request that was lost with its server or gateway, and not retried."""
+    """The last attempt of a request that was lost with its server or gateway, and not retried."""
     if row.outcome != DROPPED or row.reason not in (SERVER_LOST, GATEWAY_LOST):
         return None
     if row.finished is None or row.pool is None or row.replica is None:
@@ -46,7 +47,7 @@ def _last_try(row: RequestRow) -> LostTryRow | None:
 
 
 def _tries(tries: Iterable[LostTryRow], phase: Phase) -> list[TimeInterval]:
-    """Lost attempts, and the waits for a server before each."""
+    """Lost attempts, and the wait for a server before each."""
     found, at_s, before = [], phase.start_s, None
     for one in tries:
         routed_s = one.ended if one.routed is None else one.routed
@@ -57,7 +58,7 @@ def _tries(tries: Iterable[LostTryRow], phase: Phase) -> list[TimeInterval]:
 
 
 def _around(pauses: Sequence[float], phase: Phase) -> list[TimeInterval]:
-    """A phase, with the waits after preemptions cut out of it."""
+    """A phase, with the waits after preemptions as separate intervals."""
     found, at_s = [], phase.start_s
     for place in range(0, len(pauses), 2):
         start_s = max(pauses[place], at_s)

@@ -1,4 +1,4 @@
-"""Why a pool had too little capacity: which replicas were ready, which were starting, and why."""
+"""Explains why a pool had too little capacity: which replicas were ready or starting, and why."""
 
 from itertools import pairwise
 from typing import Any
@@ -36,14 +36,14 @@ from windtunnel.analysis.explain.steps import (
 )
 
 MOST_NAMED = 3
-"""Faults, losses and reasons that are listed one by one."""
+"""Limit on the faults, losses and reasons that are listed individually."""
 SHUTS = ("quota-exhaustion", "provider-outage", "capacity-shortage")
-"""Faults in which the provider gives no machine."""
+"""Faults in which the provider creates no machines."""
 INFINITE = float("inf")
 
 
 class DelayPart(msgspec.Struct, frozen=True):
-    """A part of the time until a replica served, and its cause."""
+    """A part of the time until a replica was ready, and its cause."""
 
     seconds: float
     layer: str
@@ -54,29 +54,30 @@ class DelayPart(msgspec.Struct, frozen=True):
 
 
 class CapacityWait(msgspec.Struct, frozen=True):
-    """A wait for servers of a pool, from when to when."""
+    """A wait for servers of a pool."""
 
     pool: str
     start_s: float
     end_s: float
     server: str
-    """The one that it waited at, such as `main 3`; empty for none."""
+    """The server at which it waited, such as `main 3`; empty if none."""
     since_s: float
-    """Since when requests have been queued in that pool without a break: what made them wait then
-    makes this one wait now."""
+    """The time since which requests have been queued in that pool without a break: what caused that
+    queue also caused this wait."""
     kept_s: float = 0.0
-    """How long the autoscaler keeps servers that it has no use for."""
+    """How long the autoscaler keeps servers that it does not need."""
 
     @property
     def helps_until_s(self) -> float:
-        """Until when more servers would have helped: requests stay on the server of their queue."""
+        """The time until which more servers would have helped: a request stays on the server it is
+        queued on."""
         return self.start_s if self.server else self.end_s
 
 
 def why_short(
     history: ControlHistory, result: dict[str, Any], wait: CapacityWait, about: str
 ) -> CauseChain:
-    """From a wait to what made it: the whole way through pool, autoscaler, gangs and machines."""
+    """Traces a wait to its cause, through pool, autoscaler, gangs and machines."""
     steps = [ready(history, wait)]
     if wait.since_s < wait.start_s:
         says = f"requests have been queued on its servers since {moment(wait.since_s)}"
@@ -124,7 +125,7 @@ def _outlasts(coming: list[ReplicaLife], wait: CapacityWait) -> bool:
 
 
 def ready(history: ControlHistory, wait: CapacityWait) -> CauseStep:
-    """How many servers of a pool could serve when a wait began."""
+    """How many servers of a pool were ready when a wait began."""
     states = history.in_states(wait.pool, wait.start_s)
     here = sum(len(lives) for lives in states.values())
     others = []
@@ -139,7 +140,7 @@ def ready(history: ControlHistory, wait: CapacityWait) -> CauseStep:
 
 
 def of_fault(fault: FaultHistory) -> CauseStep:
-    """A fault, what it struck, and for how long."""
+    """A fault, what it hit, and until when."""
     whom = fault.struck(MOST_NAMED) or "nothing"
     more = len(fault.subjects) - MOST_NAMED
     others = f" and {more} more" if more > 0 else ""
@@ -148,7 +149,7 @@ def of_fault(fault: FaultHistory) -> CauseStep:
 
 
 def _lost(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
-    """Servers that were lost before or while it waited, and not made good for when it began."""
+    """Servers lost before the end of the wait and not replaced by the time the queue began."""
     back: dict[int, float] = {}
     for one in history.lives:
         if one.instead_of is not None:
@@ -180,7 +181,8 @@ def loss(history: ControlHistory, life: ReplicaLife) -> CauseStep:
 
 
 def _coming(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
-    """Replicas on their way at some time of the wait: those that served first come first."""
+    """Replicas that were pending or starting during the wait or the queue before it; the first
+    ready one first."""
     found = [
         life
         for life in history.lives
@@ -197,7 +199,7 @@ def _coming(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
 def _came(
     history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait
 ) -> tuple[list[CauseStep], CauseStep]:
-    """How the first replica came, and the longest part of the time that took."""
+    """How the first replica became ready, and the longest part of that delay."""
     first = _closest(history, coming, wait)
     steps = []
     decision = history.decisions.get(first.by)
@@ -235,7 +237,7 @@ def _came(
 
 
 def _closest(history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait) -> ReplicaLife:
-    """The replica that served first; of replicas that never did, the first that had its machine."""
+    """The replica that was ready first; if none was, the first one whose machines had arrived."""
     if READY in coming[0].since:
         return coming[0]
     gangs = {gang for life in coming for gang in life.gangs}
@@ -244,7 +246,7 @@ def _closest(history: ControlHistory, coming: list[ReplicaLife], wait: CapacityW
 
 
 def _not_arrived(history: ControlHistory, gangs: set[str], wait: CapacityWait) -> list[Arrival]:
-    """Machines that were ordered for gangs, and had not arrived while they would have helped."""
+    """Machines ordered for these gangs that had not arrived while they would have helped."""
     until_s = wait.helps_until_s
     return [
         came
@@ -289,7 +291,7 @@ def _decided(decision: LoggedEvent, wait: CapacityWait) -> CauseStep:
 
 
 def _way(life: ReplicaLife) -> CauseStep:
-    """How long a replica took to serve, by state."""
+    """How long a replica took to become ready, by state."""
     order = [state for state in ("pending", "starting", "ready") if state in life.since]
     seconds: dict[str, float] = {
         state: life.since[later] - life.since[state] for state, later in pairwise(order)
@@ -306,7 +308,7 @@ def _way(life: ReplicaLife) -> CauseStep:
 
 
 def _is_for(event: LoggedEvent, gangs: set[str], pool: str) -> bool:
-    """Whether a machine or a need was for these gangs; where none is named, for their pool."""
+    """Whether a machine or need was for these gangs or, if it names no gang, for their pool."""
     if event.data.get("gang"):
         return event.data["gang"] in gangs
     return event.data.get("pool") == pool
@@ -337,7 +339,7 @@ def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait)
 def _until_requested(
     history: ControlHistory, life: ReplicaLife, wait: CapacityWait
 ) -> list[DelayPart]:
-    """The time from the wait's beginning until the autoscaler requested a replica."""
+    """The delay from the start of the queue until the autoscaler requested a replica, by part."""
     parts = []
     ids = [life.by] if life.by else []
     decision = history.decisions.get(life.by) if life.instead_of is None else None
@@ -354,7 +356,8 @@ def _until_requested(
 
 
 def _parts(history: ControlHistory, life: ReplicaLife, wait: CapacityWait) -> list[DelayPart]:
-    """The time from the wait's beginning, or the decision, until a replica served."""
+    """The delay until a replica was ready, by part: from the queue or, without a decision, the
+    request on."""
     parts = _until_requested(history, life, wait)
     placed_s = life.since.get(STARTING, life.since[READY])
     at_s = life.asked_s
@@ -387,7 +390,8 @@ def _longest(
 
 
 def _limited(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
-    """Limits on the autoscaler while it waited, or while the queue before it grew: the last."""
+    """Limits of the last limited autoscaler decision, during the wait or while the queue before it
+    grew."""
     last = history.last_decision(wait.pool, wait.helps_until_s)
     since_s = wait.since_s if last is None else min(wait.since_s, last.time)
     limited = [
@@ -400,7 +404,7 @@ def _limited(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
 
 
 def _refused_before(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
-    """The last limit on the autoscaler before the queue, if its servers would still be there."""
+    """The last limit on the autoscaler before the queue, if its servers would still exist."""
     since_s = wait.since_s - wait.kept_s
     before = [
         one for one in history.by_pool.get(wait.pool, []) if since_s <= one.time < wait.since_s
@@ -432,7 +436,7 @@ def _limits_of(found: LoggedEvent, more: str = "") -> list[CauseStep]:
 def _blamed(
     faults: list[FaultHistory], lost: list[ReplicaLife], wait: CapacityWait
 ) -> FaultHistory | None:
-    """The fault that took a server of the pool, made one slow or kept requests from it."""
+    """The fault that took a server of the pool, slowed one, or kept requests from it."""
     found = [one for one in faults if any(life.is_struck_by(one) for life in lost)]
     disturbing = (one for one in faults if one.kind in DISTURBS)
     found += [
@@ -446,9 +450,9 @@ def _blamed(
 def _shut(
     faults: list[FaultHistory], coming: list[ReplicaLife], root: CauseStep | None
 ) -> FaultHistory | None:
-    """The fault in which no machine could be had, where the first replica waited for one.
+    """The fault during which no machine was available, if the first replica waited for one.
 
-    A shortage that the fleet had reported before the fault is not caused by it.
+    A shortage that the fleet reported before the fault is not caused by it.
     """
     if root is None or (STARTING in coming[0].since and root.layer != FLEET):
         return None

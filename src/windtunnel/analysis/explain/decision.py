@@ -1,4 +1,4 @@
-"""Explains one decision: what it was based on, what it changed, and what came of it."""
+"""Explains one decision: what it was based on, what it changed, and what followed."""
 
 import re
 
@@ -33,12 +33,12 @@ from windtunnel.core.vocabulary import SUPERSEDED
 
 DECISION = "the decision"
 MOST_LIVES = 24
-"""Replicas that are listed one by one."""
+"""Limit on the replicas that are listed individually."""
 NUMBERED = re.compile(r"(.+)-(\d+)")
 
 
 class ExplainedDecision(msgspec.Struct, frozen=True):
-    """A decision and its consequences, in the order of time."""
+    """A decision and its consequences, in chronological order."""
 
     id: str
     time: float
@@ -47,7 +47,7 @@ class ExplainedDecision(msgspec.Struct, frozen=True):
     based_on: list[str]
     steps: list[CauseStep]
     behind: list[str]
-    """Decisions that it came from."""
+    """Ids of the decisions that led to it."""
 
 
 def explain_decision(run: RunReader, name: str) -> ExplainedDecision:
@@ -70,7 +70,7 @@ def explain_decision(run: RunReader, name: str) -> ExplainedDecision:
 
 
 def _ranges(history: ControlHistory) -> str:
-    """The ids that there are, such as `scaling-1 to scaling-9, fleet-1`."""
+    """The existing ids, such as `scaling-1 to scaling-9, fleet-1 to fleet-3`."""
     last: dict[str, list[int]] = {}
     for name in [*history.decisions, *history.faults]:
         parts = NUMBERED.fullmatch(name)
@@ -109,7 +109,7 @@ def _of_scaling(run: RunReader, one: LoggedEvent) -> ExplainedDecision:
 
 
 def _life(history: ControlHistory, life: ReplicaLife, since_s: float, cause: str) -> CauseStep:
-    """From a cause to a replica that serves, with the machine that it waited for.
+    """From a cause to a ready replica, with the machine that it waited for.
 
     The step has the time at which the replica was requested; durations count from the cause.
     """
@@ -151,7 +151,7 @@ def _sum(lives: list[ReplicaLife], since_s: float, end_s: float) -> CauseStep:
 def _drained(
     history: ControlHistory, one: LoggedEvent, applied: LoggedEvent | None
 ) -> list[ReplicaLife]:
-    """The servers that began to drain between it and the next decision that was applied."""
+    """The servers that began to drain between this decision and the next one applied."""
     if applied is None or applied.data["target"] >= applied.data["current"]:
         return []
     later = [

@@ -1,6 +1,6 @@
-"""What the control plane of a run did, put in order: the lives of replicas, machines and faults.
+"""The control-plane log of a run, organized into histories of replicas, machines and faults.
 
-Read from `control.jsonl`, or from `events.jsonl` where there is no other.
+Read from `control.jsonl`, or from `events.jsonl` if that does not exist.
 """
 
 from collections import deque
@@ -29,26 +29,26 @@ from windtunnel.core.vocabulary import (
 )
 
 OF_REQUESTS = (b'"kind":"request.', b'"kind":"adapter.')
-"""In lines that are about single requests, and need not be read."""
+"""Marks lines about single requests, which are skipped."""
 DRAINED = "drained"
 SHORT, MET = "fleet.short", "fleet.met"
 MACHINE_FAILED = "machine.failed"
 LOSSES = ("machine-loss", "rack-loss", "zone-loss")
-"""Faults that take machines as they begin; the failures of machines follow at once."""
+"""Faults that take machines when they begin; the machine failures follow at once."""
 CRASHES = ("engine-crash", "crash-loop")
 TAKES = (*LOSSES, *CRASHES, "spot-reclaim")
 """Faults that take servers."""
 SLOWS, LEAK = ("slow-machine",), ("kv-leak",)
 PARTITION, RATE_LIMITS = ("router-partition",), ("rate-limit-storm",)
 DISTURBS = (*SLOWS, *LEAK, *PARTITION, *RATE_LIMITS)
-"""Faults that leave servers where they are, and make them serve less."""
+"""Faults that leave servers in place but make them serve less."""
 BLINDS = (
     "clock-skew",
     "metric-blackout",
     "metric-lag",
     "partial-scrape",
 )
-"""Faults that make an autoscaler late, or wrong, beside its restarts."""
+"""Faults, besides restarts, that make an autoscaler late or wrong."""
 UNSCHEDULABLE, SCHEDULED = "gang.Unschedulable", "gang.Scheduled"
 PENDING, STARTING, READY, DRAINING, GONE = STATES = (
     "pending",
@@ -79,13 +79,13 @@ class LoggedEvent(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> str:
-        """What a decision of the autoscaler made of a number of replicas."""
+        """The change of replicas in an autoscaler decision, in words."""
         now, target = self.data["current"], self.data["target"]
         return f"{now} -> {target}" if target != now else f"stays at {target}"
 
     @property
     def headline(self) -> str:
-        """Such a decision in a line."""
+        """An autoscaler decision in one line."""
         return f"{self.name}: {self.size}, decided at {moment(self.time)}"
 
 
@@ -102,7 +102,7 @@ class ReplicaLife(msgspec.Struct):
     by: str = ""
     """The decision that requested it."""
     instead_of: "ReplicaLife | None" = None
-    """The one that was lost and that it takes the place of."""
+    """The lost replica that it replaces."""
     gangs: list[str] = []
     pods: list[str] = []
     machines: list[str] = []
@@ -118,11 +118,11 @@ class ReplicaLife(msgspec.Struct):
 
     @property
     def was_lost(self) -> bool:
-        """Whether it served and went without draining."""
+        """Whether it was ready, and ended without draining."""
         return GONE in self.since and self.ended != DRAINED and READY in self.since
 
     def is_struck_by(self, fault: "FaultHistory") -> bool:
-        """Whether it went because a fault struck it, or a machine that it was on."""
+        """Whether it ended because a fault hit it, or a machine that it was on."""
         gone_s = self.since.get(GONE, float("inf"))
         if fault.kind not in TAKES:
             return False
@@ -135,7 +135,7 @@ class ReplicaLife(msgspec.Struct):
         return any(self.asked_s <= failed_s <= gone_s for failed_s in failed)
 
     def state_at(self, time_s: float) -> str | None:
-        """None before it was requested."""
+        """Its state at a time; None before it was requested."""
         found = None
         for state in STATES:
             if self.since.get(state, float("inf")) <= time_s:
@@ -152,20 +152,20 @@ class FaultHistory(msgspec.Struct):
     at_s: float
     until_s: float | None
     subjects: list[str]
-    """As logged: servers or machines, and racks, zones or a fleet as a whole."""
+    """As logged: servers, machines, racks, zones, or a whole fleet."""
     reason: str
     failed: dict[str, float] = {}
-    """When which machines failed with it."""
+    """Machines that failed because of it, with the time of each."""
 
     @property
     def until(self) -> str:
-        """When it ended, in words; nothing for one that took no time."""
+        """When it ended, in words; empty for an instantaneous fault."""
         if self.until_s is None:
             return " until the end"
         return f" until {moment(self.until_s)}" if self.until_s > self.at_s else ""
 
     def struck(self, most: int) -> str:
-        """What it struck, of many the first."""
+        """What it hit, up to a limit."""
         return ", ".join(self.subjects[:most])
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
@@ -175,20 +175,20 @@ class FaultHistory(msgspec.Struct):
         return self.kind == "controller-restart" and controller in self.subjects
 
     def overlap_s(self, start_s: float, end_s: float) -> float:
-        """For how long it lasted of a span of time; 0 where they only touch."""
+        """How much of a time span it lasted; 0 if they only touch."""
         until_s = end_s if self.until_s is None else min(self.until_s, end_s)
         return max(0.0, until_s - max(self.at_s, start_s))
 
 
 class Credit(msgspec.Struct):
-    """Replicas that a decision has requested and that have not been seen yet."""
+    """Replicas that a decision requested and that have not appeared yet."""
 
     by: str
     left: int
 
 
 class ControlHistory:
-    """The events of a log, put in order."""
+    """The events of a log, organized by decision, replica, machine and fault."""
 
     def __init__(self, happenings: list[LoggedEvent]) -> None:
         self.happenings = happenings
@@ -234,7 +234,7 @@ class ControlHistory:
             self.cut = one
 
     def _failed(self, one: LoggedEvent) -> None:
-        """A machine failed: by the fault that has just begun, or by a reclaim announced before."""
+        """Attributes a machine failure to the fault that just began, or to an announced reclaim."""
         for fault in reversed(self.faults.values()):
             at_once = (
                 fault.kind in LOSSES and fault.at_s == one.time and one.reason == LOST_IN_FAULT
@@ -276,7 +276,7 @@ class ControlHistory:
                 self._lost.setdefault(life.pool, deque()).append(lost)  # it is still to be replaced
 
     def _attribute(self, life: ReplicaLife) -> None:
-        """What requested it: a decision with replicas still to come, or a loss before it."""
+        """Attributes a replica to a decision with outstanding replicas, or to an earlier loss."""
         asked = self._credits.get(life.pool)
         if asked:
             life.by = asked[0].by
@@ -295,7 +295,7 @@ class ControlHistory:
         return list(dict.fromkeys([*(life.pool for life in self.lives), *self.by_pool]))
 
     def in_states(self, pool: str, time_s: float) -> dict[str, list[ReplicaLife]]:
-        """The replicas of a pool by state; those that are gone are left out."""
+        """The replicas of a pool by state, without those that are gone."""
         found: dict[str, list[ReplicaLife]] = {state: [] for state in STATES[:-1]}
         for life in self.lives:
             state = life.state_at(time_s) if life.pool == pool else None
@@ -308,7 +308,7 @@ class ControlHistory:
         return found[-1] if found else None
 
     def short(self, time_s: float, pool: str | None = None) -> list[LoggedEvent]:
-        """Needs that the fleet could not meet then, each as last reported."""
+        """Needs that the fleet could not meet at a time, each as last reported."""
         open_: dict[str, LoggedEvent] = {}
         for one in self.happenings:
             if one.time > time_s:
@@ -320,7 +320,7 @@ class ControlHistory:
         return [one for one in open_.values() if pool is None or one.data.get("pool") == pool]
 
     def unplaced(self, time_s: float) -> list[LoggedEvent]:
-        """Gangs that were unschedulable then, each as last reported."""
+        """Gangs that were unschedulable at a time, each as last reported."""
         open_: dict[str, LoggedEvent] = {}
         for one in self.happenings:
             if one.time > time_s:
@@ -336,7 +336,7 @@ class ControlHistory:
 
 
 def read_history(folder: Path) -> ControlHistory:
-    """Reads the log of a run; a folder without one is a sentence."""
+    """Reads the log of a run; a missing or damaged one is an InputError."""
     path = folder / CONTROL
     if not path.is_file():
         path = folder / EVENTS

@@ -1,4 +1,4 @@
-"""How long a machine took from the decision to order it until it could be used."""
+"""How long a machine took from the decision to order it until it was usable."""
 
 import msgspec
 
@@ -11,15 +11,15 @@ CONFIGURING, CONFIGURED = "machine.configuring", "machine.configured"
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """How a machine came to a cluster."""
+    """How a machine joined a cluster."""
 
     machine: str
     kind: str
     order: LoggedEvent
     seconds: dict[str, float]
-    """By part of the way, in order; those that there was nothing of are left out."""
+    """The seconds of each part, in order; parts of no time are omitted."""
     end_s: float | None
-    """When it could be used; None: never."""
+    """When it was usable; None: never."""
 
     def in_words(self) -> str:
         parts = ", ".join(f"{took(seconds)} {part}" for part, seconds in self.seconds.items())
@@ -27,7 +27,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 def arrival_of(history: ControlHistory, machine: str, before_s: float) -> Arrival | None:
-    """The last time that a machine came to a cluster, if that was ordered during the run."""
+    """The last time a machine joined a cluster, if it was ordered during the run."""
     events = [one for one in history.of_machine.get(machine, []) if one.time <= before_s]
     order = next((one for one in reversed(events) if one.kind in ORDERS), None)
     if order is None:
@@ -53,7 +53,7 @@ def arrival_of(history: ControlHistory, machine: str, before_s: float) -> Arriva
 
 
 def arrivals_of(history: ControlHistory, life: ReplicaLife) -> list[Arrival]:
-    """Of the machines of a replica, those that it had to wait for."""
+    """The machines of a replica that it had to wait for."""
     placed_s = life.since.get("starting", life.since.get("ready", float("inf")))
     found = []
     for machine in life.machines:

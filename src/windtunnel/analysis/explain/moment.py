@@ -1,4 +1,4 @@
-"""The state of every layer at one time of a run, and its latest decisions."""
+"""The state of every layer at one time of a run, and the latest decisions."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ PODS = ("pending", "starting", "ready", "terminating")
 
 
 class ExplainedMoment(msgspec.Struct, frozen=True):
-    """A time, a sentence for each layer, and the autoscaler's latest decision about each pool."""
+    """A time, a sentence for each layer, and the autoscaler's latest decision for each pool."""
 
     time: float
     layers: list[CauseStep]
@@ -38,7 +38,7 @@ class ExplainedMoment(msgspec.Struct, frozen=True):
 
 
 def explain_moment(run: RunReader, at_s: float) -> ExplainedMoment:
-    """All layers at a time, from traffic down to machines."""
+    """The state of all layers at a time, from traffic down to machines."""
     if not 0.0 <= at_s <= run.end_s:
         allowed = f"0 s to {format_duration(run.end_s)}, when the run ended"
         what = f"{format_duration(at_s)} is too late" if at_s > 0.0 else "the run begins at 0 s"
@@ -143,13 +143,14 @@ def _faults(run: RunReader, at_s: float) -> list[CauseStep]:
 
 
 def _row_at(rows: list[list[float]], at_s: float) -> list[float]:
-    """The levels at a time; nothing before the first."""
+    """The levels at a time; zeros before the first."""
     found = [row for row in rows if row[0] <= at_s]
     return found[-1] if found else [at_s] + [0.0] * 8
 
 
 def decision_lines(one: LoggedEvent) -> list[str]:
-    """A decision of the autoscaler: the outcome, the way from the wish to it, the numbers."""
+    """An autoscaler decision: its reason, the limits between recommendation and target, and its
+    metrics."""
     data = one.data
     lines = [one.reason, f"Wanted: {data['recommended']}."]
     for limit in data["limits"]:

@@ -1,4 +1,4 @@
-"""Where to begin: the worst requests of a run, and the decisions that mattered most."""
+"""Where to start: the worst requests of a run, and its most important decisions."""
 
 import msgspec
 
@@ -35,13 +35,13 @@ from windtunnel.gangs.controllers.controller import GROUP_REPLICA_DELETED, SET_R
 TERMINATIONS = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
 HOW_MANY = 3
 RANKED = 100
-"""Requests whose causes are added up: the slowest to the end."""
+"""Number of requests whose causes are summed: the slowest to the end."""
 MOST_CAUSES = 5
 MOST_DECISIONS = 8
 
 
 class Slow(msgspec.Struct, frozen=True):
-    """A request worth a look."""
+    """A request worth examining."""
 
     request: int
     took: float
@@ -50,7 +50,7 @@ class Slow(msgspec.Struct, frozen=True):
 
 
 class CauseTotal(msgspec.Struct, frozen=True):
-    """What a cause cost the slowest requests."""
+    """The cost of a cause over the slowest requests."""
 
     cause: str
     seconds: float
@@ -77,7 +77,7 @@ SPENT = {
     Cause.PREEMPTION: "were preempted for {time}",
     Cause.DECODE: "spent {time} more in decode than the mean request",
 }
-"""What a cause did to some requests, in words."""
+"""The effect of a cause on requests, in words."""
 
 
 def cause_in_words(cause: CauseTotal) -> str:
@@ -94,12 +94,12 @@ def cause_in_words(cause: CauseTotal) -> str:
 class Overview(msgspec.Struct, frozen=True):
     requests: list[Slow]
     causes: list[CauseTotal]
-    """Of the slowest requests together, the costliest first."""
+    """Summed over the slowest requests, the costliest first."""
     decisions: list[CauseStep]
     cut: str
-    """What is missing in the log; empty when it is complete."""
+    """What is missing in the log; empty if it is complete."""
     partial: str
-    """Why the run ended before its time; empty when it did not."""
+    """Why the run ended early; empty if it did not."""
 
 
 Explained = ExplainedRequest | ExplainedMoment | ExplainedDecision | Overview
@@ -108,7 +108,7 @@ Explained = ExplainedRequest | ExplainedMoment | ExplainedDecision | Overview
 def explain_run(
     run: RunReader, request: int | None, at_s: float | None, decision: str | None
 ) -> Explained:
-    """Whichever of them is asked about; the overview where none is."""
+    """Explains the request, decision or time given; without any, returns the overview."""
     if request is not None:
         return explain_request(run, request)
     if decision is not None:
@@ -148,7 +148,8 @@ def _slow(found: SlowRequest, word: str) -> Slow:
 
 
 def _important(history: ControlHistory) -> list[CauseStep]:
-    """What went wrong first, then the largest changes; shown in the order of time."""
+    """What went wrong and the largest size changes, with half of the places reserved for the
+    latter; in chronological order."""
     wrong = [
         CauseStep(one.at_s, FAULT, f"{one.kind} of {one.struck(3)}", [one.id])
         for one in history.faults.values()

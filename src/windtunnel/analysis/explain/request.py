@@ -1,4 +1,4 @@
-"""Explains one request: its time interval by interval, and the cause of each down to its root."""
+"""Explains one request: its time interval by interval, and the root cause of each."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ from windtunnel.core.vocabulary import (
 )
 
 FOR_ROOM = (AT_GATEWAY, UNPLACED, QUEUE, ROOM)
-"""Phases in which a request waits for servers to have room."""
+"""Phases in which a request waits for capacity."""
 OWN_WORK = {
     ENCODE: Cause.ENCODING,
     QUEUE: Cause.QUEUE,
@@ -67,35 +67,35 @@ OWN_WORK = {
 PREEMPTED = "preempted"
 REJECTED = "rejected"
 WORTH_S = 1e-3
-"""Waits that are shorter need no explanation."""
+"""Shorter waits need no explanation."""
 WORTH_SHARE = 0.1
-"""Causes that took a smaller part of a request's time are ranked, without their steps."""
+"""Causes of a smaller share of a request's time are ranked, but their steps are not shown."""
 MOST_CHAINS = 3
 MOST_TRIES = 3
-"""Tries that a chain names one by one."""
+"""Limit on the attempts that a chain lists individually."""
 
 
 class RankedCause(msgspec.Struct, frozen=True):
-    """A root cause, and the seconds of a request that went to it."""
+    """A root cause, and the seconds of a request that are due to it."""
 
     cause: str
     seconds: float
     excess: float
-    """What it cost: of prefill and decode, the seconds beyond those of the mean request."""
+    """Its cost; for prefill and decode, the seconds beyond those of the mean request."""
     says: str
     layer: str
     ids: list[str]
 
 
 class Accounted(msgspec.Struct, frozen=True):
-    """An interval of a request's time, and why it was spent so."""
+    """An interval of a request's time, and its cause."""
 
     interval: TimeInterval
     chain: CauseChain
 
 
 class ExplainedRequest(msgspec.Struct, frozen=True):
-    """A request, the phases that it passed through, and the causes of what took longest."""
+    """A request, its phases, and the causes of what took longest."""
 
     request: int
     headline: str
@@ -104,14 +104,14 @@ class ExplainedRequest(msgspec.Struct, frozen=True):
     e2e: float
     phases: list[Phase]
     tries: list[LostTryRow]
-    """Before its last one."""
+    """The attempts before the last one."""
     causes: list[RankedCause]
-    """By what they cost; their seconds add up to the whole."""
+    """By cost; their seconds add up to the whole time."""
     chains: list[CauseChain]
 
 
 class SlowRequest(msgspec.Struct, frozen=True):
-    """A slow request: how long it took, in phases, and why; `still` when it never got there."""
+    """A slow request: its time by phase, and why; `still` says that it never got there."""
 
     request: RequestRow
     took_s: float
@@ -183,7 +183,7 @@ def account(run: ExplainedRun, row: RequestRow) -> list[Accounted]:
 
 
 def ranked(run: ExplainedRun, accounts: list[Accounted]) -> list[RankedCause]:
-    """The causes by what they cost, the most first; then those that cost next to nothing."""
+    """The causes by cost, the highest first; then those of negligible cost."""
     usual_s = _usual(run)
     roots: dict[tuple[str, ...], CauseStep] = {}
     seconds: dict[tuple[str, ...], float] = {}
@@ -206,7 +206,7 @@ def ranked(run: ExplainedRun, accounts: list[Accounted]) -> list[RankedCause]:
 
 
 def _usual(run: ExplainedRun) -> dict[str, float]:
-    """Seconds of a mean request's own work, by cause."""
+    """Seconds of prefill and decode of a mean request."""
     latency = run.result["latency"]
     if latency["e2e"]["mean"] is None:
         return {}
@@ -215,13 +215,13 @@ def _usual(run: ExplainedRun) -> dict[str, float]:
 
 
 def longest_of(accounts: list[Accounted], cause: RankedCause) -> Accounted:
-    """The longest interval that a cause took."""
+    """The longest interval due to a cause."""
     found = (one for one in accounts if one.chain.root.says == cause.says)
     return max(found, key=lambda one: one.interval.took_s)
 
 
 def _rejected(run: ExplainedRun, row: RequestRow, phase: Phase) -> CauseChain:
-    """A request that was refused as it came: nothing was waited for."""
+    """Explains a request that was rejected on arrival, without any wait."""
     wait = CapacityWait(_answering(run, row), phase.start_s, phase.end_s, "", phase.start_s)
     steps = [*_first_steps(run, row, phase), ready(run.history, wait)]
     return CauseChain("it was rejected at once", steps, _gateway_decision(run, row, phase))
@@ -235,7 +235,8 @@ def _gateway_decision(run: ExplainedRun, row: RequestRow, phase: Phase) -> Cause
 
 
 def _restart(run: ExplainedRun, at_s: float) -> CauseStep:
-    """The fault that ended the gateway, or kept it away, unless the log ends before it."""
+    """The fault that restarted the gateway or kept it away; a generic step if the log does not have
+    it."""
     for fault in run.history.faults.values():
         if fault.restarts("gateway") and fault.overlaps(at_s, at_s):
             return of_fault(fault)
@@ -275,7 +276,7 @@ def _chain(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> CauseC
 
 
 def _kept_s(scaling: dict[str, Any] | None) -> float:
-    """How long autoscalers keep servers that they have no use for; windows of their own apart."""
+    """How long autoscalers keep servers that they do not need; ignores windows inside policies."""
     from windtunnel.scaling.build import POLICIES, word_of
 
     patience = {word_of(one): one.patience for one in POLICIES}
@@ -290,7 +291,7 @@ def _kept_s(scaling: dict[str, Any] | None) -> float:
 
 
 def _lost_try(run: ExplainedRun, row: RequestRow, interval: TimeInterval, about: str) -> CauseChain:
-    """Time on a server that did not finish the request: whatever ended that cost all of it."""
+    """Explains time on a server that did not finish the request: its end cost all of that time."""
     lost = interval.lost
     assert lost is not None
     tries = [*(row.lost_tries or []), *([] if lost in (row.lost_tries or []) else [lost])]
@@ -323,7 +324,7 @@ def _try(number: int, lost: LostTryRow) -> CauseStep:
 
 
 def _drain(run: ExplainedRun, lost: LostTryRow) -> CauseStep:
-    """The decision that made a server go."""
+    """The decision that removed a server."""
     decision = run.history.last_decision(lost.pool, lost.ended)
     ids = [decision.id] if decision is not None and decision.kind == RESIZED else []
     says = f"{_title(lost.server)} was drained"
@@ -331,7 +332,7 @@ def _drain(run: ExplainedRun, lost: LostTryRow) -> CauseStep:
 
 
 def _refused(run: ExplainedRun, lost: LostTryRow, about: str) -> CauseChain:
-    """A wait before a request is sent again that servers had refused."""
+    """Explains a wait to resend a request after servers had refused it."""
     steps = [_try(1, lost)]
     name = f"{lost.server[0]}-{lost.server[1]}"
     storms = [  # at the refusal: one that ended soon after it caused the whole wait all the same
@@ -352,7 +353,7 @@ def _refused(run: ExplainedRun, lost: LostTryRow, about: str) -> CauseChain:
 def _struck(
     run: ExplainedRun, phase: Phase, kinds: tuple[str, ...], owner: Owner
 ) -> list[FaultHistory]:
-    """Faults of some kinds that struck a server during a good part of a phase."""
+    """Faults of these kinds that hit a server during a significant part of a phase."""
     name = f"{owner[0]}-{owner[1]}"
     return [
         fault
@@ -366,7 +367,7 @@ def _struck(
 def _at_work(
     run: ExplainedRun, row: RequestRow, interval: TimeInterval, about: str, before: list[CauseStep]
 ) -> CauseChain:
-    """Time that went to the request itself, unless a fault slowed its server."""
+    """Explains time spent on the request itself, unless a fault slowed its server."""
     prompt = interval.name in (QUEUE, PREFILL)
     owner = row.prompt_server if prompt else row.server
     cause = OWN_WORK.get(interval.name, Cause.QUEUE)
@@ -382,7 +383,7 @@ def _at_work(
 
 
 def _has_room(run: ExplainedRun, row: RequestRow, phase: Phase) -> bool:
-    """Whether its server could have taken it at once, but for what it was doing just then."""
+    """Whether its server had room for it, and was only busy with a step or other prompts."""
     if phase.name != QUEUE:
         return False
     state = state_of(run, row.prompt_server, run.series.sample_at(phase.start_s))
@@ -390,7 +391,7 @@ def _has_room(run: ExplainedRun, row: RequestRow, phase: Phase) -> bool:
 
 
 def _answering(run: ExplainedRun, row: RequestRow) -> str:
-    """The first pool that a request could have gone to that was sent nowhere."""
+    """The first pool that could have served a request that was routed nowhere."""
     pools = [pool for pool in run.scenario["serving"]["pools"] if pool["role"] != "prefill"]
     model = row.model if isinstance(row, FullRequestRow) else None
     ours = [pool for pool in pools if model in (None, pool.get("model"))]
@@ -402,7 +403,7 @@ def _title(owner: Owner) -> str:
 
 
 def _first_steps(run: ExplainedRun, row: RequestRow, phase: Phase) -> list[CauseStep]:
-    """What the request itself met: the gateway, or the queue of its server."""
+    """What the request itself encountered: the gateway, or the queue of its server."""
     sample = run.series.sample_at(phase.start_s)
     if phase.name == AT_GATEWAY:
         waiting = int(run.series.whole["at_gateway"][sample])

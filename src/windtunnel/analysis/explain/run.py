@@ -30,18 +30,18 @@ ALSO = ("tenant", "redirects", "retries", "deadline")
 
 
 class FullRequestRow(RequestRow, frozen=True, kw_only=True):
-    """A request, with the columns that only its own explanation needs."""
+    """A request with the additional columns that its own explanation needs."""
 
     tenant: str
     redirects: int
     retries: int
     deadline: float | None
     model: str | None = None
-    """Which of several models it was for."""
+    """The model it was for, if there are several."""
 
 
 class ExplainedRun(Protocol):
-    """What explanations need of a finished run."""
+    """The parts of a finished run that explanations need."""
 
     @property
     def result(self) -> dict[str, Any]: ...
@@ -60,7 +60,7 @@ class ExplainedRun(Protocol):
 
 
 class RunReader:
-    """A run that has ended."""
+    """Reads a finished run from its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,21 +89,21 @@ class RunReader:
 
     @cached_property
     def long_prompts(self) -> LongPrompts:
-        """All rows are read for it."""
+        """The long prompts of the run; reads all rows."""
         found = LongPrompts(self.result)
         for batch in batches_of(self.folder / REQUESTS):
             found.add(batch)
         return found
 
     def slowest(self, how_many: int) -> Slowest:
-        """The slowest requests; all rows are read for it."""
+        """The slowest requests; reads all rows."""
         slowest = Slowest(self.result, how_many)
         for batch in batches_of(self.folder / REQUESTS):
             slowest.add(batch)
         return slowest
 
     def request(self, number: int) -> FullRequestRow:
-        """One request; an unknown number is an error that says which there are."""
+        """One request; an unknown number is an InputError that names the valid ones."""
         import numpy as np
 
         columns = [*OF_REQUESTS, *ALSO]

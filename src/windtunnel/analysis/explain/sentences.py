@@ -1,4 +1,4 @@
-"""What a request did in an interval of its time, in a sentence with the numbers of its server."""
+"""Sentences about an interval of a request's time, with the figures of its server."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from windtunnel.analysis.explain.run import ExplainedRun
 
 SLOW = 1.5
-"""Tokens this many times as far apart as the median's are called slow."""
+"""Tokens whose spacing is this many times the median are called slow."""
 WITHOUT_SERVER = {
     GATEWAY: ("at the gateway", "at_gateway"),
     UNPLACED: ("until a server was ready", "awaiting_server"),
 }
-"""Queues outside servers: where, and the column of their length."""
+"""Queues outside servers: the place, and the column of their length."""
 
 
 def sentence(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> str:
-    """What took so long."""
+    """A sentence about an interval."""
     took = format_duration(interval.took_s)
     if interval.name == PREFILL:
         return _prefill(run, row, took, ahead_of(run, row, interval))
@@ -61,7 +61,8 @@ def is_long_prompt(run: ExplainedRun, row: RequestRow) -> bool:
 
 
 def state_of(run: ExplainedRun, owner: Owner, sample: int) -> tuple[int, int, float, int] | None:
-    """Of a server at a sample: queued, running, share of KV in use, slots; None: not there."""
+    """Queued, running, share of KV in use and slots of a server at a sample; None if it does not
+    exist."""
     place = run.series.place_of(owner)
     if place is None:
         return None
@@ -75,13 +76,14 @@ def state_of(run: ExplainedRun, owner: Owner, sample: int) -> tuple[int, int, fl
 
 
 def has_room(state: tuple[int, int, float, int]) -> bool:
-    """Whether a server can run all that is queued on it, once its step has ended."""
+    """Whether a server can run everything queued on it once its step has ended."""
     waiting, running, kv_used, slots = state
     return running + waiting <= slots and kv_used < KV_FULL and not _wants_more_kv(state)
 
 
 def _wants_more_kv(state: tuple[int, int, float, int]) -> bool:
-    """Whether what is queued does not fit, if each request needs what those that run have."""
+    """Whether the queue does not fit the KV cache, if each request needs as much as a running
+    one."""
     waiting, running, kv_used, _ = state
     return kv_used * (running + waiting) > max(1, running)
 
@@ -139,7 +141,7 @@ def _decode(run: ExplainedRun, row: RequestRow, took_s: float) -> str:
 
 
 def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, interval: TimeInterval) -> str:
-    """What its server looked like when it came."""
+    """The state of its server when the wait began."""
     took_s = interval.took_s
     state = state_of(run, row.prompt_server, sample)
     if state is None:
@@ -164,7 +166,7 @@ def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, interval: Ti
 
 
 def ahead_of(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> list[LongPrompt]:
-    """The long prompts of others that its server computed while it waited for its own."""
+    """Long prompts of other requests that its server computed while it waited for its own."""
     if interval.name not in (QUEUE, PREFILL) or is_long_prompt(run, row):
         return []
     if interval.name == QUEUE and _front_end_s(run, row) > interval.took_s / 2:
@@ -173,7 +175,7 @@ def ahead_of(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> list
 
 
 def _others(run: ExplainedRun, ahead: list[LongPrompt]) -> str:
-    """Those whose prompts are computed, too."""
+    """The other requests whose prompts were computed."""
     if not ahead:
         return "other requests"
     first, times = ahead[0], ahead[0].tokens / mean_tokens(run.result, "prompt")
@@ -183,7 +185,7 @@ def _others(run: ExplainedRun, ahead: list[LongPrompt]) -> str:
 
 
 def _front_end_s(run: ExplainedRun, row: RequestRow) -> float:
-    """From its arrival at its server to the queue there: API server, tokenisation, IPC."""
+    """From arrival at the server to its queue: API server, tokenisation, IPC."""
     for pool in run.scenario["serving"]["pools"]:
         if pool["name"] == row.prompt_server[0]:
             own = pool["overheads"]

@@ -1,4 +1,4 @@
-"""What an explanation is made of: steps, each with its time, its layer, and where it leads."""
+"""The elements of an explanation: steps, each with its time, layer and further decisions."""
 
 from enum import StrEnum
 
@@ -21,21 +21,21 @@ LONG_S = 600.0
 
 
 class Cause(StrEnum):
-    """What a request's time went to."""
+    """Root causes of a request's time."""
 
     FAULT = "fault"
     LOST_SERVER = "lost server"
     DRAIN = "drain"
     ADMISSION = "admission"
     QUOTA = "quota"
-    """A limit on replicas, or no machine to be had."""
+    """A limit on replicas, or no machine available."""
     AUTOSCALER = "autoscaler delay"
     MACHINE = "machine"
-    """Ordering, creating and joining one."""
+    """Ordering, creating and joining a machine."""
     GANG = "gang wait"
     COLD_START = "cold start"
     QUEUE = "queue"
-    """Other requests had taken the servers."""
+    """Other requests occupied the servers."""
     ENCODING = "encoding"
     LONG_PROMPT = "long prompt"
     PREFILL = "prefill"
@@ -45,20 +45,20 @@ class Cause(StrEnum):
 
 
 class CauseStep(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One fact on the way to a cause; `ids` are decisions that can be asked about further."""
+    """One fact on the way to a cause; `ids` are decisions that can be explained further."""
 
     time: float
     layer: str
     says: str
     ids: list[str] = []
     seconds: dict[str, float] = {}
-    """The durations that it is about, exactly."""
+    """The exact durations that it mentions."""
     cause: str = ""
-    """Of a root: what kind of cause it is, a `Cause`."""
+    """For a root: its kind, a `Cause`."""
 
 
 class CauseChain(msgspec.Struct, frozen=True):
-    """Why something took so long: steps from the effect down, and the cause they end in."""
+    """Why something took so long: steps from the effect down, and their root cause."""
 
     about: str
     steps: list[CauseStep]
@@ -66,7 +66,7 @@ class CauseChain(msgspec.Struct, frozen=True):
 
 
 def took(seconds: float) -> str:
-    """A duration, as exactly as a person compares them."""
+    """A duration, precise enough for comparison."""
     if 0.1 <= seconds < LONG_S:
         return f"{seconds:.1f} s"
     return format_duration(seconds)

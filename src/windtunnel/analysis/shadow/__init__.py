@@ -1,1 +1,1 @@
-"""What a shadow computes: recent traffic, forecasts and how wrong earlier ones were."""
+"""Shadow forecasts: recent traffic, forecasts, and the accuracy of earlier ones."""

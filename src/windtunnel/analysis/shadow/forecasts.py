@@ -1,9 +1,9 @@
-"""Forecasts with intervals, and how right they were once the time that they are of has passed.
+"""Forecasts with intervals, and their accuracy once the forecast time has passed.
 
-Intervals come from the shadow's own errors: the middle nine tenths of the ratios of what came to
-what the twin said, of the last hour's forecasts of the same figure and stretch; the forecast itself
-is what the twin says, times their median. While the twin is saturated
-nothing is forecast but arrivals, and nothing is held against it.
+Intervals come from the shadow's own errors: the middle nine tenths of the ratios of observed to
+simulated values, over the last hour's forecasts of the same figure and span; the forecast itself is
+the twin's value times their median. While the twin is saturated, only arrivals are forecast, and no
+forecast is scored.
 """
 
 import math
@@ -15,40 +15,40 @@ from windtunnel.analysis.shadow.window import FIGURES, UNITS, TrafficWindow
 from windtunnel.core.distribution import quantile_of
 
 SHARE: Final = 0.9
-"""Of the outcomes, within an interval."""
+"""The share of outcomes that an interval should cover."""
 FEWEST_ERRORS: Final = 20
 MOST_ERRORS: Final = 1_000
 REMEMBERED_S: Final = 3600.0
-"""Errors of longer ago are of other traffic; of long stretches those of the last ten count."""
+"""Older errors belong to other traffic; for long spans, the last ten spans count."""
 REMEMBERED: Final = 10.0
 OVERLAPS: Final = 3.0
-"""Errors of stretches that overlap count as so many for each that does not: found on simulated
-traffic, where 90 % intervals then cover 90 %."""
+"""Errors of overlapping intervals are not independent: at most this many count per disjoint
+interval. Found on simulated traffic, where 90 % intervals then cover 90 %."""
 MOST_MEASURED: Final = 200
 MOST_PENDING: Final = 1_000
 AS_IT_IS: Final = "as it is"
-"""The name of the settings of the scenario, beside others."""
+"""The name of the scenario's own settings, beside others."""
 SMALLEST: Final = {"s": 1e-3, "requests": 0.1, "requests/s": 0.01}
-"""Differences below these are nothing: they are added to both sides of a ratio."""
+"""Differences below these are negligible: they are added to both sides of a ratio."""
 
 
 class PolicyDecision(NamedTuple):
     """A decision of the control plane in a twin."""
 
     at_s: float
-    """From now; below zero: it would have been made by now."""
+    """Relative to now; negative if it would already have been made."""
     subject: str
     decided: str
     reason: str
 
 
 class DecisionCount(NamedTuple):
-    """Decisions of one kind up to now, and those that would have been other ones."""
+    """Decisions of one kind up to now, and how many would have been different."""
 
     decided: int
     differ: int
     first: str
-    """The first that differs; empty: none does."""
+    """The first that differs; empty if none does."""
 
     @property
     def share(self) -> float:
@@ -56,60 +56,61 @@ class DecisionCount(NamedTuple):
 
 
 class TwinForecast(NamedTuple):
-    """What the twin expects."""
+    """The expectations of the twin."""
 
     figures: dict[str, dict[str, float | None]]
-    """By stretch, as in `5m`: of the requests that arrive until then."""
+    """By span, such as `5m`: figures of the requests that arrive within it."""
     is_saturated: bool
-    """Requests come faster than they are served: how long they wait cannot be told."""
+    """Requests arrive faster than they are served, so their waits cannot be forecast."""
     step_ratio: float | None
-    """Observed time per token over the twin's, of the same requests."""
+    """Observed time per token divided by the twin's, for the same requests."""
     replicas: int
-    """The most that the twin's autoscaler asks for; without one, as many as there are."""
+    """The most that the twin's autoscaler asks for; without one, the current number."""
     replicas_now: int
-    """What it asks for at present."""
+    """The number it asks for now."""
     machines: int | None
-    """The most machines at one time; None: the scenario has no fleet."""
+    """The most machines at any time; None: the scenario has no fleet."""
     attained: float | None
     """SLO attainment over all classes."""
     cost: float
     """Dollars, from now to the horizon."""
     attained_lately: float | None
-    """The same of the requests by which the twin reached the present."""
+    """The same for the requests that brought the twin to the present."""
     cost_lately: float
-    """Dollars of that time."""
+    """Dollars in that time."""
     control: list[PolicyDecision]
-    """Of autoscaler, gangs and fleet: the latest up to now, and the first after it."""
+    """Decisions of autoscaler, gangs and fleet: the latest up to now, and the first after it."""
 
 
 class PolicyRegret(NamedTuple):
-    """What settings attained and cost on recent traffic, beside foresight."""
+    """Attainment and cost of settings on recent traffic, compared with foresight."""
 
     attained: float
     cost: float
-    """Of the replicas; dollars, or replica hours where they have no price."""
+    """Cost of the replicas in dollars, or in replica hours if they have no price."""
     ratio: float
-    """Cost over that of the cheapest schedule with all arrivals known, at equal attainment."""
+    """Cost divided by that of the cheapest schedule with all arrivals known, at equal
+    attainment."""
 
 
 class TwinForecasts(NamedTuple):
-    """What the twin expects as things are, and with other settings."""
+    """The expectations of the twin with the current and with other settings."""
 
     now: TwinForecast
     others: dict[str, TwinForecast]
     decisions: dict[str, dict[str, DecisionCount]]
-    """By name and kind: the decisions up to now that would have been other ones."""
+    """By name and kind: decisions up to now that would have been different."""
 
 
 class ForecastFigure(NamedTuple):
-    """A figure of a stretch; no ends: too few errors are known."""
+    """A figure of a span; without ends if too few errors are known."""
 
     value: float | None
-    """What the twin says, less what it is usually off by; None: it cannot be told."""
+    """The twin's value, corrected for its usual error; None: it cannot be forecast."""
     low: float | None
     high: float | None
     twin: float | None
-    """What the twin says."""
+    """The twin's value."""
 
 
 class _Pending(NamedTuple):
@@ -120,37 +121,39 @@ class _Pending(NamedTuple):
 
 
 class _Error(NamedTuple):
-    """What came over what the twin said, of a stretch that began then."""
+    """The log ratio of the observed to the twin's value, for an interval that began at `from_s`."""
 
     from_s: float
     log_ratio: float
 
 
 class FigureAccuracy(NamedTuple):
-    """How right the forecasts of a figure were."""
+    """The accuracy of the forecasts of a figure."""
 
     measured: int
     median_error: float | None
-    """Of the share by which they were off."""
+    """Median relative error."""
     covered: float | None
-    """The share of intervals that held what came."""
+    """The share of intervals that contained the observed value."""
 
 
 class ForecastLog:
-    """Keeps forecasts until they can be measured, and what came of them."""
+    """Keeps forecasts until they can be measured, and their errors."""
 
     def __init__(self, spans_s: Mapping[str, float]) -> None:
         self._spans_s: Final = dict(spans_s)
         self._pending: Final[deque[_Pending]] = deque(maxlen=MOST_PENDING)
         self._issued_s = -math.inf
-        """Of when the last one that counts is: a second one of the same time says nothing more."""
+        """The time of the last forecast that counts: a second one for the same time adds
+        nothing."""
         keys = [(stretch, name) for stretch in spans_s for name in FIGURES]
         self._errors: Final = {key: deque[_Error](maxlen=MOST_ERRORS) for key in keys}
         self._off: Final = {key: deque[float](maxlen=MOST_MEASURED) for key in keys}
         self._held: Final = {key: deque[bool](maxlen=MOST_MEASURED) for key in keys}
 
     def issue(self, forecast: TwinForecast, now_s: float) -> dict[str, dict[str, ForecastFigure]]:
-        """The forecast with intervals, remembered; of a saturated twin arrivals can be told."""
+        """Returns the forecast with intervals, and keeps it; a saturated twin only forecasts
+        arrivals."""
         found = {
             stretch: {
                 name: ForecastFigure(None, None, None, value)
@@ -186,7 +189,7 @@ class ForecastLog:
         return ForecastFigure(middle, low, high, value)
 
     def measure(self, window: TrafficWindow) -> None:
-        """Holds forecasts against what came, as far as it has."""
+        """Compares pending forecasts with what was observed, as far as it has been."""
         for _ in range(len(self._pending)):
             one = self._pending.popleft()
             measured = window.measured(one.from_s, one.to_s)
@@ -211,7 +214,7 @@ class ForecastLog:
             self._held[stretch, name].append(forecast.low <= came <= forecast.high)
 
     def restart(self) -> None:
-        """The gateway was started again: what is pending is of another clock."""
+        """Drops pending forecasts after a restart of the gateway, whose clock starts anew."""
         self._pending.clear()
         self._issued_s = -math.inf
         for errors in self._errors.values():
@@ -220,7 +223,7 @@ class ForecastLog:
             errors.extend(one._replace(from_s=one.from_s - known[-1].from_s) for one in known)
 
     def accuracy(self) -> dict[str, dict[str, FigureAccuracy]]:
-        """By stretch and figure."""
+        """Accuracy by span and figure."""
         return {
             stretch: {name: self._accuracy(stretch, name) for name in FIGURES}
             for stretch in self._spans_s
@@ -237,7 +240,7 @@ class ForecastLog:
 
 
 def plain(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Named tuples by stretch and figure as plain data."""
+    """Named tuples by span and figure, as plain data."""
     return {
         stretch: {name: one._asdict() for name, one in by_name.items()}
         for stretch, by_name in figures.items()

@@ -1,4 +1,4 @@
-"""The shadow itself: one tick after another, whatever clock they come from."""
+"""The shadow: one tick after another, on any clock."""
 
 import math
 from collections.abc import Callable
@@ -16,26 +16,26 @@ from windtunnel.core.errors import InputError, WindtunnelError
 from windtunnel.core.units import format_duration
 
 Forecast = Callable[[Present, float], TwinForecasts]
-"""Runs the twin from what is present, with its steps so many times as long."""
+"""Runs the twin from the present state, with step times scaled by a factor."""
 Regret = Callable[[Present, float], dict[str, PolicyRegret]]
-"""The same, of what the settings would have cost lately beside foresight."""
+"""The same for regret: the cost of the settings on recent traffic, compared with foresight."""
 
 LEARNING: Final = 0.3
-"""How far a tick moves the scale of step times to what it saw."""
+"""How far a tick moves the scale of step times towards the observed value."""
 MOST_SCALE: Final = 10.0
 DRIFTED: Final = 1.2
-"""Steps that take this much longer or shorter than the scenario says."""
+"""Steps that take this many times longer or shorter than in the scenario count as drift."""
 OF_THE_RUN: Final = ("replicas", "replicas_now", "machines", "attained", "cost", "attained_lately",
                      "cost_lately")  # fmt: skip
 SATURATED: Final = "saturated, cannot tell"
 
 
 class ShadowTick(NamedTuple):
-    """What a tick came to."""
+    """The result of a tick."""
 
     now_s: float
     says: str
-    """Why there is no forecast, or how far to believe it; empty: nothing to say."""
+    """Why there is no forecast, or how far to trust it; empty if there is nothing to say."""
     forecast: TwinForecasts | None
     figures: dict[str, dict[str, ForecastFigure]]
     in_flight: int
@@ -43,7 +43,7 @@ class ShadowTick(NamedTuple):
 
 
 class Shadow:
-    """Forecasts from a window of traffic, and learns from what comes of it."""
+    """Forecasts from a window of traffic, and learns from the outcomes."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Shadow:
         self._restarts = 0
 
     def tick(self) -> ShadowTick:
-        """Measures earlier forecasts, and makes one from what is present."""
+        """Measures earlier forecasts, and makes a new one from the present state."""
         self.ticks += 1
         if self.window.restarts != self._restarts:
             self._restarts = self.window.restarts
@@ -89,9 +89,10 @@ class Shadow:
         return self.last
 
     def measure_regret(self) -> None:
-        """Holds the settings against foresight of the traffic before the last tick.
+        """Compares the settings with foresight on the traffic before the last tick.
 
-        It takes many runs, and reads nothing that a tick changes: another thread may tick on.
+        It takes many runs, and reads nothing that a tick changes: another thread may continue to
+        tick.
         """
         present = self._present
         if self._regret is None or present is None:
@@ -102,14 +103,14 @@ class Shadow:
             self.regrets, self.regret_says = {}, str(error)
 
     def _learn(self, ratio: float | None) -> None:
-        """Moves the scale of step times by a part of what the last run was off by."""
+        """Adjusts the scale of step times by part of the last run's error."""
         if ratio is None or ratio <= 0.0:
             return
         scale = self.step_scale * ratio**LEARNING
         self.step_scale = min(max(scale, 1.0 / MOST_SCALE), MOST_SCALE)
 
     def drift(self) -> str:
-        """Says so when steps do not take as long as the scenario says; empty: they do."""
+        """A sentence if steps take longer or shorter than the scenario says; empty if not."""
         if abs(math.log(self.step_scale)) <= math.log(DRIFTED):
             return ""
         return f"drift: steps take {self.step_scale:.2f} times as long as the scenario says"
@@ -129,7 +130,7 @@ class Shadow:
         }
 
     def data(self) -> dict[str, Any]:
-        """The last tick and all that was learned, as plain data."""
+        """The last tick and everything learned, as plain data."""
         last = self.last
         known = None if last is None else last.forecast
         now = None if known is None else known.now
@@ -170,7 +171,7 @@ class Shadow:
 
 
 def _gap(present: Present) -> str:
-    """Says so when records of the window are missing."""
+    """A sentence if records within the window are missing."""
     if not present.gaps:
         return ""
     gap = present.gaps[-1]

@@ -1,4 +1,4 @@
-"""Recent traffic as a gateway's files show it: what has ended, and what is still being answered."""
+"""Recent traffic from a gateway's files: requests that have ended, and those in flight."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -7,20 +7,21 @@ from typing import Any, Final, NamedTuple
 from windtunnel.workload.traces.record import TraceRequest
 
 FIGURES: Final = ("ttft_p50", "ttft_p95", "tpot_p50", "tpot_p95", "waiting", "rate")
-"""What is forecast of a stretch of time, and later measured: of the requests that arrive in it,
-time to first token and time per output token; requests without a first token, on average; arrivals
-per second."""
+"""The figures that are forecast for an interval and later measured: time to first token and time
+per output token of the requests that arrive in it; mean number of requests without a first token;
+arrivals per second."""
 UNITS: Final = dict.fromkeys(FIGURES[:4], "s") | {"waiting": "requests", "rate": "requests/s"}
 LONGEST_GAP_S: Final = 3600.0
 MOST_IN_FLIGHT: Final = 1_000_000
 GAP_S: Final = 60.0
 GAP_SPACINGS: Final = 20.0
-"""Records are missing after a silence of a minute, in which so many requests should have come."""
+"""After a silence of a minute, records are missing if this many requests should have arrived in
+it."""
 BEFORE_GAP_S: Final = 300.0
 
 
 class ServedRequest(NamedTuple):
-    """Times of a request, for figures of a stretch; NaN: not observed."""
+    """Times of a request, for the figures of an interval; NaN: not observed."""
 
     arrived_s: float
     ttft_s: float
@@ -29,7 +30,7 @@ class ServedRequest(NamedTuple):
 
 
 def figures_of(requests: Any, from_s: float, to_s: float) -> dict[str, float | None]:
-    """The figures of those that arrived in a stretch; None where there is nothing to say.
+    """The figures of the requests that arrived in an interval; None where there is no data.
 
     `requests` are ServedRequests, or an array with a row for each.
     """
@@ -73,55 +74,55 @@ class StateCount(NamedTuple):
 
 
 class ClusterState(NamedTuple):
-    """What is known of a cluster; None: nothing."""
+    """What is known about a cluster; None: unknown."""
 
     replicas: dict[str, ReplicaCount]
-    """By the name of a workload: some are those of pools or of cliques."""
+    """By workload name; some are names of pools or cliques."""
     pods: StateCount | None
     gangs: StateCount | None
     machines: dict[str, StateCount] | None
-    """By pool of machines; empty names where nodes do not say."""
+    """By machine pool; the name is empty if nodes do not say."""
 
 
 class TrafficGap(NamedTuple):
-    """A time without records, between records that came much more often."""
+    """A period without records, between records that were much more frequent."""
 
     from_s: float
     to_s: float
 
 
 class Present(NamedTuple):
-    """What is known at a moment: recent requests that have ended, and those that have not."""
+    """What is known at a moment: recent requests that have ended, and those in flight."""
 
     now_s: float
     ended: list[TraceRequest]
-    """By arrival, with the times that were observed."""
+    """By arrival, with their observed times."""
     in_flight: list[TraceRequest]
-    """Their outputs are as long as the client allows, or 0: unknown."""
+    """Their output length is the client's limit, or 0 if unknown."""
     servers: int | None
-    """Healthy ones; None: the files do not say."""
+    """Healthy servers; None: the files do not say."""
     cluster: ClusterState | None = None
     gaps: tuple[TrafficGap, ...] = ()
-    """Within the window."""
+    """Gaps within the window."""
 
 
 class TrafficWindow:
-    """The last `keep_s` of traffic. Records may come late and out of order."""
+    """The last `keep_s` seconds of traffic. Records may be late and out of order."""
 
     def __init__(self, keep_s: float) -> None:
         self.now_s = 0.0
         self.restarts = 0
         self.late = 0
-        """Records of requests that ended longer ago than the window."""
+        """Records of requests that ended before the window."""
         self.servers: int | None = None
         self.cluster: ClusterState | None = None
         self.gaps = 0
-        """Times without records, so far."""
+        """Gaps so far."""
         self.lost = 0
-        """Requests that were in flight for so long that their end must be missing."""
+        """Requests in flight for so long that their end must be missing."""
         self._gaps: list[TrafficGap] = []
         self._record_s: float | None = None
-        """The latest time of a record."""
+        """The latest time of any record."""
         self.keep_s: Final = keep_s
         self._ended: list[TraceRequest] = []
         self._in_flight: Final[dict[str, TraceRequest]] = {}
@@ -134,12 +135,12 @@ class TrafficWindow:
             self._in_flight[request.id] = request
 
     def leave(self, id: str, now_s: float) -> None:  # noqa: A002 - it is the request's id
-        """A request is over, however; its row of the trace may come later."""
+        """Removes a request that is over, however it ended; its trace row may come later."""
         self._record(now_s)
         self._in_flight.pop(id, None)
 
     def end(self, request: TraceRequest) -> None:
-        """A row of the trace."""
+        """Takes a trace row."""
         ended_s = request.arrived_s + (request.e2e_s or 0.0)
         self._record(ended_s)
         if request.id is not None:
@@ -150,10 +151,10 @@ class TrafficWindow:
             self._ended.append(request)
 
     def believes(self, time_s: float) -> bool:
-        """Whether a record may be of this time.
+        """Whether a record's time is plausible.
 
-        One that is an hour ahead of all others is damaged, or the first after a long pause: it is
-        believed when the next record says about the same.
+        A time an hour ahead of all others is from a damaged record, or from the first one after a
+        long pause: it is believed when the next record has about the same time.
         """
         near = self._doubted_s is not None and abs(time_s - self._doubted_s) <= LONGEST_GAP_S
         ahead = self.now_s > 0.0 and time_s > self.now_s + LONGEST_GAP_S
@@ -161,7 +162,7 @@ class TrafficWindow:
         return not ahead or near
 
     def _record(self, time_s: float) -> None:
-        """A record is of this time: one that comes after a long silence shows a gap."""
+        """Notes the time of a record; one that follows a long silence reveals a gap."""
         before_s = self._record_s
         if before_s is not None and time_s > before_s + GAP_S:
             lately = sum(one.arrived_s > before_s - BEFORE_GAP_S for one in self._ended)
@@ -172,11 +173,12 @@ class TrafficWindow:
         self.see(time_s)
 
     def see(self, now_s: float) -> None:
-        """Time has come so far; it never goes back, whatever a record says."""
+        """Advances the clock; it never goes back, whatever a record says."""
         self.now_s = max(self.now_s, now_s)
 
     def restart(self) -> None:
-        """The gateway was started again: its clock begins anew, and nothing is in flight."""
+        """Starts anew after a restart of the gateway: its clock restarts, and nothing is in
+        flight."""
         self.restarts += 1
         self.now_s = 0.0
         self._ended.clear()
@@ -186,7 +188,7 @@ class TrafficWindow:
         self.servers = None
 
     def present(self) -> Present:
-        """What is known now; what is older than the window is forgotten."""
+        """The current state; forgets whatever is older than the window."""
         from_s = self.now_s - self.keep_s
         self._ended = [one for one in self._ended if one.arrived_s >= from_s]
         self._ended.sort(key=_order)
@@ -200,14 +202,15 @@ class TrafficWindow:
         )
 
     def replace_in_flight(self, requests: Iterable[TraceRequest]) -> None:
-        """Those that are being answered, where their number is known and not which they are."""
+        """Sets the requests in flight, where their number is known but not their identity."""
         self._in_flight.clear()
         self._in_flight.update((str(one.id), one) for one in requests)
 
     def measured(self, from_s: float, to_s: float) -> dict[str, float | None] | None:
-        """The figures of a stretch, once all that arrived in it has ended; None: too early.
+        """The figures of an interval once all requests that arrived in it have ended; None: too
+        early.
 
-        Of a stretch with a gap nothing can be said.
+        All figures are None for an interval with a gap.
         """
         if self.now_s < to_s or any(
             from_s <= one.arrived_s < to_s for one in self._in_flight.values()
@@ -222,7 +225,7 @@ class TrafficWindow:
 
 
 def served(requests: list[TraceRequest]) -> Iterator[ServedRequest]:
-    """Their times, as far as they were observed."""
+    """The observed times of requests."""
     for one in requests:
         ttft_s, e2e_s = (math.nan if it is None else it for it in (one.ttft_s, one.e2e_s))
         yield ServedRequest(one.arrived_s, ttft_s, e2e_s, one.output_tokens)

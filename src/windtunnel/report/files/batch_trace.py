@@ -1,7 +1,7 @@
 """A batch as a trace for ui.perfetto.dev: calls as slices on their model, limits as counters.
 
-A model of an endpoint is a process. Each of its calls is a slice, with the wait for it before;
-what it may have in flight, has in flight and keeps waiting are counters. Row groups and the
+Each model of an endpoint is a process. Each of its calls is a slice, preceded by its wait; the
+limit on calls in flight, the calls in flight and the waiting calls are counters. Row groups and the
 ends of rows are on a process of their own.
 """
 
@@ -13,9 +13,9 @@ from windtunnel.core.telemetry import Event
 from windtunnel.report.files.perfetto import name_event, trace_bytes, trace_event
 
 MOST_EVENTS = 400_000
-"""What a browser still opens with ease."""
+"""As many as a browser opens without trouble."""
 ROWS = 1
-"""The process of row groups; models count from 2."""
+"""The process id of row groups; models follow from 2."""
 
 _WAIT_ENDS = ("request_wait_completed", "request_wait_timeout", "request_wait_cancelled")
 _COUNTED = ("limit", "in_flight", "waiters")
@@ -45,7 +45,7 @@ _KINDS = frozenset(
 
 
 class BatchTrace:
-    """Keeps events as they come, up to a number, and writes them at the end."""
+    """Collects events up to a limit, and writes them at the end."""
 
     def __init__(self) -> None:
         self._events: list[dict[str, Any]] = []
@@ -81,13 +81,13 @@ class BatchTrace:
 
     @property
     def cut(self) -> str:
-        """What is missing, in a sentence; empty when nothing is."""
+        """A sentence about what is missing; empty if nothing is."""
         if not self._lost:
             return ""
         return f"the trace ends after {MOST_EVENTS:,} events; {self._lost:,} more happened"
 
     def content(self, path: Path, redact: Callable[[bytes], bytes]) -> bytes:
-        """The whole trace, without keys, compressed when the name ends in .gz."""
+        """The whole trace with secrets redacted; compressed if the name ends in .gz."""
         processes = {"rows": ROWS, **self._processes}
         names = [name_event("process_name", pid, 0, name) for name, pid in processes.items()]
         return trace_bytes([*names, *self._events], {"events": self.cut or "all"}, path, redact)

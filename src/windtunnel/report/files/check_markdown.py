@@ -1,4 +1,4 @@
-"""check.md: a check as Markdown, for the comment on a pull request."""
+"""check.md: a check as Markdown, for a pull-request comment."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from windtunnel.report.terminal.comparison import (
 )
 
 MARKER = "<!-- windtunnel check -->"
-"""By which a workflow finds its earlier comment and replaces it."""
+"""Marks the comment, so that a workflow can find and replace an earlier one."""
 LONGEST_CELL = 200
 MARKS = {
     "passed": "\N{WHITE HEAVY CHECK MARK} passed",
@@ -35,7 +35,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~@&!])")
 
 
 def check_markdown(found: dict[str, Any]) -> str:
-    """The comment. Names in it are untrusted: they are escaped, and mention no account."""
+    """The comment. Names in it are untrusted: they are escaped, and cannot mention accounts."""
     sign = MARKS["failed" if is_regression(found) else "passed"].partition(" ")[0]
     lines = [
         MARKER,
@@ -96,7 +96,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Text as it is: on one line, without markup, without mentions."""
+    """Text on one line, truncated, without markup or mentions."""
     line = " ".join(text.split())
     short = line if len(line) <= LONGEST_CELL else f"{line[: LONGEST_CELL - 3]}..."
     return _SPECIAL.sub(r"\\\1", short).replace("\\@", "@\N{ZERO WIDTH SPACE}")

@@ -1,4 +1,4 @@
-"""`control.jsonl`: what the control plane of a run did; always written, and bounded."""
+"""`control.jsonl`: the events of a run's control plane; always written, with bounded length."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ from windtunnel.core.telemetry import Event, RunLog
 from windtunnel.core.vocabulary import CUT, KEPT
 
 MOST_EVENTS = 100_000
-"""Lines of a log; what comes later is only counted."""
+"""Lines of a log; further events are only counted."""
 MOST_KEPT = 20_000
-"""Decisions of an autoscaler that changed nothing, of these."""
+"""Limit among them on autoscaler decisions that changed nothing."""
 
 
 class ControlLog:
-    """Takes the events of a control plane until there are too many."""
+    """Records the events of a control plane up to a limit."""
 
     def __init__(self, path: Path, most: int = MOST_EVENTS, most_kept: int = MOST_KEPT) -> None:
         self._sink = RunLog(path)

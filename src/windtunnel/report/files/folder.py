@@ -1,4 +1,4 @@
-"""Writes what a run leaves, all of it or nothing: a file gets its name when it is whole."""
+"""Writes the files of a run all or nothing: a file gets its name only when complete."""
 
 import errno
 import os
@@ -26,19 +26,19 @@ from windtunnel.twin.results.chance import draws
 from windtunnel.twin.run import Run
 
 STALE = ".stale"
-"""In a folder of files that are ready: which others are to go."""
+"""Lists, in a folder of finished files, the old files to delete."""
 MOST_STALE_BYTES = 1 << 16
 ANOTHER_FOLDER = "choose another folder with -o"
 
 
 def result_bytes(result: Any) -> bytes:
-    """The result as JSON, the same bytes for the same result."""
+    """The result as JSON; the same result gives the same bytes."""
     return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
 
 
 @contextmanager
 def _sentences(path: Path, hint: str) -> Iterator[None]:
-    """Turns what the system says of a place into a sentence."""
+    """Turns operating-system errors about a path into sentences."""
     try:
         yield
     except OSError as error:
@@ -47,13 +47,13 @@ def _sentences(path: Path, hint: str) -> Iterator[None]:
 
 
 class WholeFolder:
-    """A folder whose files appear together. Its place is tried at once: a bad one is found at once.
+    """A folder whose files appear together. An unusable path is reported at once, before the run.
 
-    Files are written beside it, and the finished folder takes the place of the old one in a single
-    step. `owned` are the files that it may have: those that are not written this time are of an
-    earlier run, and go. Files of other names stay. With such files in it the folder cannot be
-    exchanged, nor where the system has no such call: then files are replaced one by one, and what
-    a process did not finish that was killed meanwhile is finished by the next.
+    Files are written beside it, and the finished folder replaces the old one in a single step.
+    `owned` are the files that it may have: those not written this time are from an earlier run and
+    are deleted. Other files stay. If there are any, or if the system has no call to exchange
+    folders, files are replaced one by one instead; if the process is killed meanwhile, the next one
+    finishes that.
     """
 
     def __init__(self, path: Path, owned: Sequence[str] = ()) -> None:
@@ -80,11 +80,11 @@ class WholeFolder:
         return self
 
     def draft(self, name: str) -> Path:
-        """Where to write a file that is too large for `put`, before it."""
+        """Where to write a file that is too large for `put`, before calling it."""
         return self._draft / name
 
     def put(self, files: Mapping[str, bytes]) -> None:
-        """Writes files by name, and puts them and all that was drafted before in place."""
+        """Writes files by name, and moves them and all earlier drafts into place."""
         with self._place():
             for name, content in files.items():
                 (self._draft / name).write_bytes(content)
@@ -108,7 +108,7 @@ class WholeFolder:
                 raise OutputError(error.what, where=str(where), hint=ANOTHER_FOLDER) from error
 
     def _beside(self) -> Draft:
-        """A draft in the same folder as this one; in this one where that is another's."""
+        """A draft folder beside this one; inside it if it is a mount or its parent is not writable."""
         if not self._real.exists():
             return Draft(self._real.parent)
         if not os.access(self._real, os.W_OK | os.X_OK):
@@ -121,7 +121,7 @@ class WholeFolder:
             return Draft(self._real)
 
     def _is_new(self) -> bool:
-        """Puts the folder in place where there is none."""
+        """Moves the folder into place if none exists; returns whether it did."""
         if self._real.exists():
             return False
         try:
@@ -131,7 +131,8 @@ class WholeFolder:
         return True
 
     def _is_exchanged(self) -> bool:
-        """Takes the place of a folder that has files of ours alone, in one step."""
+        """Exchanges the folder in one step with an old one that has only owned files; returns
+        whether it did."""
         names = {*self._owned, *(file.name for file in self._draft.iterdir())}
         with os.scandir(self._real) as entries:
             if not all(one.name in names and one.is_file(follow_symlinks=False) for one in entries):
@@ -152,7 +153,7 @@ class WholeFolder:
         self._finish_replacing()
 
     def _finish_replacing(self) -> None:
-        """Puts complete files in place, also those of a process that was killed meanwhile.
+        """Moves complete files into place, including those of a process that was killed.
 
         The list of files to delete is untrusted: only owned files of this folder are deleted.
         """
@@ -183,14 +184,14 @@ class WholeFolder:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
     def _unmake(self) -> None:
-        """Takes away the folders that were made for this run, as far as nothing else is in them."""
+        """Removes the folders that were created for this run and are empty."""
         for folder in self._made:
             with suppress(OSError):
                 folder.rmdir()
 
 
 def _listed(stale: Path) -> list[str]:
-    """The names in a list of files to delete; none where it is absent, or is not such a list."""
+    """The names in a list of files to delete; empty if it is missing or malformed."""
     if stale.is_symlink() or not stale.is_file() or stale.stat().st_size > MOST_STALE_BYTES:
         return []
     try:
@@ -200,7 +201,7 @@ def _listed(stale: Path) -> list[str]:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Gives two folders each other's names in one step; False where the system cannot."""
+    """Swaps two folders in one step; returns False if the system cannot."""
     if sys.platform != "linux":
         return False
     import ctypes
@@ -214,7 +215,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 class _NoPandas:
-    """Finds no pandas, for as long as it is asked before others."""
+    """Import hook that hides pandas."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":
@@ -222,7 +223,7 @@ class _NoPandas:
 
 
 def _import_arrow() -> None:
-    """With its first array pyarrow imports pandas, in 0.2 s; the program has no use for that."""
+    """Imports pyarrow without pandas, which its first array would import in 0.2 s for no use."""
     import pyarrow.parquet
 
     if IS_PROGRAM and "pandas" not in sys.modules:
@@ -253,17 +254,17 @@ class RunFolder(WholeFolder):
         return self._rows
 
     def events(self) -> RunLog:
-        """A sink for the decisions of this run."""
+        """A sink for the events of this run."""
         self._events = RunLog(self._draft / run_folder.EVENTS)
         return self._events
 
     def control(self) -> ControlLog:
-        """A sink for what this run's control plane does."""
+        """A sink for the control-plane events of this run."""
         self._control = ControlLog(self._draft / run_folder.CONTROL)
         return self._control
 
     def _close(self) -> None:
-        """Closes the logs, whose last lines are written then."""
+        """Closes the logs, which writes their last lines."""
         for sink in (self._events, self._control):
             if sink is not None:
                 sink.close()
@@ -280,9 +281,9 @@ class RunFolder(WholeFolder):
         super().__exit__(kind, error, trace)
 
     def finish(self, run: Run, *, page: bool = True) -> None:
-        """Puts the finished files in place, and the report that is made from them if it is wanted.
+        """Moves the finished files into place, with the report if it is wanted.
 
-        `windtunnel report` makes it later.
+        `windtunnel report` can create it later.
         """
         assert self._rows is not None, "a folder without requests has no report"
         draft = self._draft
@@ -304,7 +305,7 @@ class RunFolder(WholeFolder):
 
 
 class WholeFile:
-    """A file that is there whole or not at all; its place is tried at once, as a folder's is."""
+    """A file that appears complete or not at all; an unusable path is reported at once."""
 
     def __init__(self, path: Path, option: str) -> None:
         self._path = path
@@ -321,7 +322,7 @@ class WholeFile:
         return self
 
     def finish(self, content: bytes) -> None:
-        """Puts the finished file in place."""
+        """Moves the finished file into place."""
         with self._place():
             if self._draft is None:
                 self._path.write_bytes(content)

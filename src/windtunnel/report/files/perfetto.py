@@ -1,12 +1,13 @@
-"""A trace that ui.perfetto.dev opens: servers as tracks, requests as slices through their phases.
+"""A trace for ui.perfetto.dev: servers as tracks, requests as slices through their phases.
 
-A pool is a process. Each of its servers has a track of slices, in each of which its batch stays
-about the same size, and counters of what runs and waits and of the KV cache. A request is a slice
-with its phases inside, where its answer is made; a prompt that is computed elsewhere is a slice
-there, and an arrow leads from it to the transfer. Time is in microseconds, as the format wants it.
+A pool is a process. Each of its servers has a track of slices, within each of which its batch stays
+about the same size, and counters of running and queued requests and of the KV cache. A request is a
+slice, with its phases inside, on the server that generates its answer; a prompt computed on another
+server is a slice there, and an arrow leads from it to the transfer. Time is in microseconds, as the
+format requires.
 
-What reads the format knows threads by their number alone, so that no two tracks share one, and
-takes the number 0 for the idle thread of a kernel.
+Readers of the format identify threads by number alone, so no two tracks share one, and take the
+number 0 for the idle thread of a kernel.
 """
 
 import gzip
@@ -29,9 +30,9 @@ from windtunnel.twin.servers.replicas import GONE
 from windtunnel.workload.request import Request
 
 MOST_REQUESTS = 20_000
-"""Requests in one trace: what a browser still opens with ease."""
+"""Requests in one trace: as many as a browser opens without trouble."""
 MOST_COUNTS = 100_000
-"""States of servers in one trace, of all servers together."""
+"""Server states in one trace, over all servers together."""
 
 NANOSECONDS = 1e9
 PER_MICROSECOND = 1e3
@@ -45,7 +46,7 @@ def trace_bytes(
     path: Path,
     redact: Callable[[bytes], bytes] = lambda content: content,
 ) -> bytes:
-    """A whole trace, compressed when the name ends in .gz."""
+    """A whole trace; compressed if the name ends in .gz."""
     trace = {"displayTimeUnit": "ms", "otherData": about, "traceEvents": events}
     content = redact(msgspec.json.encode(trace))
     if path.suffix != ".gz":
@@ -57,7 +58,7 @@ def trace_bytes(
 
 
 class PerfettoTrace:
-    """Receives ended requests; keeps every one, or one in two, four, ... when they are many."""
+    """Receives ended requests; keeps all of them, or one in two, four, ... if there are many."""
 
     def __init__(self, plan: ScenarioPlan) -> None:
         self._plan = plan
@@ -81,7 +82,7 @@ class PerfettoTrace:
 
     @property
     def cut(self) -> str:
-        """What is missing, in a sentence; empty when nothing is."""
+        """A sentence about what is missing; empty if nothing is."""
         parts = []
         if self.every > 1:
             parts.append(f"one request in {self.every}")
@@ -92,7 +93,7 @@ class PerfettoTrace:
         return f"the trace has {' and '.join(parts)}, since more would make it hard to open"
 
     def content(self, run: Run, path: Path) -> bytes:
-        """The whole trace, compressed when the name ends in .gz."""
+        """The whole trace; compressed if the name ends in .gz."""
         end_s = run.result["simulated_seconds"]
         self._pools = [pool + 1 for pool in run.timeline.owners.pools]
         self._replicas = run.timeline.owners.numbers
@@ -107,7 +108,7 @@ class PerfettoTrace:
         return trace_bytes(events, about, path)
 
     def _thinned(self, samples: list[Sample]) -> list[Sample]:
-        """Few enough states of servers, at even distances; the last is always there."""
+        """Samples thinned evenly to the limit on server states; the last one is always kept."""
         self._stride = max(1, -(-len(samples) * len(self._pools) // MOST_COUNTS))
         last = len(samples) - 1
         return [samples[place] for place in range(last % self._stride, last + 1, self._stride)]
@@ -125,7 +126,7 @@ class PerfettoTrace:
         return events
 
     def _counters(self, samples: list[Sample]) -> list[Event]:
-        """States of servers and of the cluster, each written when it has changed."""
+        """States of servers and of the cluster, each written when it changes."""
         events = []
         known: dict[tuple[int, str], dict[str, float]] = {}
         for sample in samples:
@@ -139,7 +140,7 @@ class PerfettoTrace:
         return events
 
     def _states(self, sample: Sample) -> Iterator[tuple[int, str, dict[str, float]]]:
-        """Whose state it is: the process and the name; and the state."""
+        """The process and name of each state, and the state."""
         cluster: dict[str, float] = {
             "in flight": sample.in_flight,
             "at the gateway": sample.at_gateway,
@@ -161,7 +162,7 @@ class PerfettoTrace:
             )
 
     def _batches(self, samples: list[Sample]) -> list[Event]:
-        """Runs of steps on each server, cut where the batch doubles, halves or is empty."""
+        """Slices of steps on each server, split where the batch doubles, halves or is empty."""
         events = []
         for server, pid in enumerate(self._pools):
             start = 0
@@ -177,7 +178,8 @@ class PerfettoTrace:
         return events
 
     def _slices(self, request: Request, outcome: str, end_s: float) -> list[Event]:
-        """A request from arrival to end, its phases inside; what never came ends with the run."""
+        """A request from arrival to end with its phases inside; an unfinished one ends with the
+        run."""
         split = request.prefill_server >= 0 and request.prefill_server != request.server
         encoding = reason_of(request, outcome).endswith(ENCODING)
         passed = phases(times_of(request), end_s, split=split, encoding=encoding)
@@ -218,7 +220,7 @@ def _nested(
     about: dict[str, Any],
     more: dict[str, Event],
 ) -> list[Event]:
-    """A slice on a track of its own, with phases inside; `more` is said of phases by name."""
+    """A slice on a track of its own, with phases inside; `more` are extra fields by phase name."""
     if not passed:
         return []
     events = [_async("b", name, pid, key, passed[0].start_s) | {"args": about}]
@@ -231,7 +233,7 @@ def _nested(
 
 
 def _ns(time_s: float) -> int:
-    """Whole nanoseconds, so that what ends when another begins does so exactly."""
+    """Whole nanoseconds, so that slices that meet do so exactly."""
     return round(time_s * NANOSECONDS)
 
 
@@ -253,7 +255,7 @@ def _async(kind: str, name: str, pid: int, key: str, time_s: float) -> Event:
 
 
 def _size(sample: Sample, server: int) -> int:
-    """The class of a batch's size: 1, 2, up to 4, up to 8, ...; 0 when it is empty."""
+    """The size class of a batch: 1, 2, up to 4, up to 8, ...; 0 if it is empty."""
     running = sample.running[server] if server < len(sample.running) else 0  # still to come
     return (running * 2 - 1).bit_length() if running else 0
 

@@ -1,4 +1,4 @@
-"""`requests.parquet`: a row per request, written as requests end, in constant memory."""
+"""`requests.parquet`: one row per request, written as requests end, in constant memory."""
 
 import functools
 import os
@@ -14,7 +14,7 @@ from windtunnel.twin.results.recorder import OUTCOMES, RowSink
 from windtunnel.workload.request import NEVER, UNSET, LostTry, Request
 
 TIMES = phases.RequestTimes.__struct_fields__
-"""Columns in the order in which their times come, as far as they do."""
+"""Time columns in chronological order."""
 ROWS_PER_GROUP = 65_536
 NAME = "name"
 COLUMNS = {
@@ -37,7 +37,7 @@ COLUMNS = {
     **dict.fromkeys(("lost_tries", "pauses"), "list"),
     "model": NAME,
 }
-"""The columns and their types in Arrow; `model` is there where there are several."""
+"""The columns and their Arrow types; `model` is present only if there are several."""
 
 
 def _time(value: float) -> float | None:
@@ -45,20 +45,20 @@ def _time(value: float) -> float | None:
 
 
 def admitted_s(request: Request) -> float | None:
-    """When it was admitted; without a gateway, as it arrived."""
+    """The time of admission; without a gateway, that of arrival."""
     if request.admitted_s == UNSET and request.server >= 0:
         return request.arrived_s
     return _time(request.admitted_s)
 
 
 def times_of(request: Request) -> phases.RequestTimes:
-    """The same times of one request, to draw it."""
+    """The times of one request, for drawing it."""
     later = (_time(getattr(request, f"{name}_s")) for name in TIMES[2:])
     return phases.RequestTimes(request.arrived_s, admitted_s(request), *later)
 
 
 class RequestRows:
-    """Receives ended requests; many become a row group. Rows are in order of ending."""
+    """Receives ended requests and writes them in row groups, in the order of their ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -108,7 +108,7 @@ class RequestRows:
 
 
 class _ArrowColumns:
-    """Columns of requests as Arrow has them."""
+    """Columns of requests as Arrow arrays."""
 
     def __init__(self, columns: RequestColumns, names: RecordNames) -> None:
         self._columns = columns
@@ -130,7 +130,7 @@ class _ArrowColumns:
         self._pools = pools
 
     def column(self, name: str) -> Any:
-        """The column of that name, by how its values come from requests."""
+        """The Arrow column of that name."""
         import pyarrow as pa
 
         columns = self._columns
@@ -150,7 +150,7 @@ class _ArrowColumns:
         return pa.array(values.astype(COLUMNS[name], copy=False), mask=missing)
 
     def _plain(self, name: str) -> tuple[Any, Any]:
-        """A column of numbers, and where it has none."""
+        """A numeric column, and the mask of its missing values."""
         import numpy as np
 
         if name == "session":
@@ -189,7 +189,7 @@ class _ArrowColumns:
 
 
 def _dictionary(indices: Any, words: Sequence[str], missing: Any) -> Any:
-    """A column of words that are repeated, which come in the order of their first rows."""
+    """A dictionary-encoded column of words, in the order of their first rows."""
     import numpy as np
     import pyarrow as pa
 
@@ -198,7 +198,7 @@ def _dictionary(indices: Any, words: Sequence[str], missing: Any) -> Any:
 
 
 def _words(words: Mapping[int, str], rows: int) -> Any:
-    """Words by row, null where there is none."""
+    """Words by row; null if there is none."""
     import numpy as np
 
     known: dict[str, int] = {}
@@ -209,7 +209,7 @@ def _words(words: Mapping[int, str], rows: int) -> Any:
 
 
 def _lists(lists: Mapping[int, Sequence[Any]], rows: int, name: str) -> Any:
-    """Lists by row, null where there is none."""
+    """Lists by row; null if there is none."""
     import pyarrow as pa
 
     kind = _list_type(name)
@@ -217,7 +217,7 @@ def _lists(lists: Mapping[int, Sequence[Any]], rows: int, name: str) -> Any:
 
 
 def _names(numbers: Any, names: Sequence[str | None]) -> Any:
-    """Names by number, null where there is none."""
+    """Names by number; null if there is none."""
     import numpy as np
 
     known: dict[str | None, int] = {}
@@ -244,7 +244,7 @@ def _list_type(name: str) -> Any:
 
 
 class RowSinks:
-    """Hands every batch of rows to each of some sinks, in their order."""
+    """Passes every batch of rows to several sinks, in order."""
 
     def __init__(self, sinks: Sequence[RowSink]) -> None:
         self._sinks = tuple(sinks)

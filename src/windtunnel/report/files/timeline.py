@@ -1,4 +1,4 @@
-"""`timeline.parquet`: a run over time, by server and in all, as the report draws it."""
+"""`timeline.parquet`: a run over time, by server and in total, as the report draws it."""
 
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,15 @@ from windtunnel.twin.servers.pools import cost_of
 from windtunnel.twin.servers.replicas import DRAINING, GONE, PENDING, READY, STARTING, STATES
 
 TOTALS = ("arrived", "completed", "rejected", "timed_out", "dropped", "output_tokens")
-"""Counts up to a sample; a row has what came since the sample before."""
+"""Cumulative counts in a sample; a row has the increase since the previous sample."""
 LEVELS = ("at_gateway", "awaiting_server", "in_flight", "transfers")
-"""Counts at a sample."""
+"""Instantaneous counts in a sample."""
 HERE = (PENDING, STARTING, READY, DRAINING)
 PAYING = (STARTING, READY, DRAINING)
 
 
 def write_timeline(path: Path, plan: ScenarioPlan, timeline: Timeline) -> None:
-    """Writes a row per sample and server, and one per sample for the whole run before them."""
+    """Writes one row per sample and server, and before them one per sample for the whole run."""
     import pyarrow.parquet as pq
 
     with path.open("wb") as file:
@@ -26,7 +26,8 @@ def write_timeline(path: Path, plan: ScenarioPlan, timeline: Timeline) -> None:
 
 
 def timeline_table(plan: ScenarioPlan, timeline: Timeline) -> Any:
-    """The same as a table in memory. A server has rows from when it was asked for until it went."""
+    """The same as a table in memory. A server has rows from when it is requested until it is
+    gone."""
     import numpy as np
     import pyarrow as pa
 
@@ -71,7 +72,7 @@ def timeline_table(plan: ScenarioPlan, timeline: Timeline) -> Any:
 
 
 def _grid(lists: list[Any], servers: int, absent: float) -> Any:
-    """A row per sample and a column per server; servers that were still to come are `absent`."""
+    """One row per sample and one column per server; `absent` for servers that do not exist yet."""
     import numpy as np
 
     grid = np.full((len(lists), servers), absent)
@@ -83,9 +84,9 @@ def _grid(lists: list[Any], servers: int, absent: float) -> Any:
 def _by_server(
     samples: list[Sample], spans: Any, states: Any, prices_per_s: list[float]
 ) -> dict[str, Any]:
-    """Columns that servers have: those of all servers together come first at each time.
+    """The per-server columns, preceded at each time by the value for all servers.
 
-    Means are over the servers that could serve then.
+    Means are over the servers that could serve at that time.
     """
     import numpy as np
 
@@ -114,7 +115,7 @@ def _by_server(
 
 
 def _mean(values: Any, serving: Any) -> Any:
-    """Over the servers that serve, at each time; 0 where none does."""
+    """Mean over the serving servers at each time; 0 if there are none."""
     import numpy as np
 
     return np.where(serving, values, 0.0).sum(axis=1) / np.maximum(serving.sum(axis=1), 1)
@@ -127,7 +128,7 @@ def _with_all(values: Any, together: Any) -> Any:
 
 
 def _prices_per_s(plan: ScenarioPlan, pools: list[int]) -> list[float]:
-    """What each server costs, in dollars."""
+    """The cost of each server, in dollars per second."""
     return [cost_of(plan.pools[pool], 1.0) for pool in pools]
 
 
@@ -157,7 +158,7 @@ def _schema() -> Any:
 
 
 def write_token_gaps(path: Path, gaps: dict[str, Histogram]) -> None:
-    """Writes a row per pool and bucket that has counts; gaps of no time have one of their own."""
+    """Writes one row per pool and non-empty bucket; gaps of zero have a row of their own."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

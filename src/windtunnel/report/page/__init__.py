@@ -1,1 +1,1 @@
-"""`report.html`: one offline page that shows a run, made from the files in its folder alone."""
+"""`report.html`: one offline page about a run, made only from the files in its folder."""

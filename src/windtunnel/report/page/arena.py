@@ -1,4 +1,4 @@
-"""The page of policies that competed: cost against SLO attainment, and a table; offline."""
+"""The page of a policy comparison: cost against SLO attainment, and a table; offline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COSTS = 5
 
 
 class ArenaDot(msgspec.Struct, frozen=True):
-    """A policy in one setting: where it is, its interval, and what it is called."""
+    """A policy in one setting: its position, its interval, and its name."""
 
     x: float
     y: float
@@ -34,7 +34,7 @@ class ArenaDot(msgspec.Struct, frozen=True):
 
 
 class ArenaPicture(msgspec.Struct, frozen=True):
-    """Cost across, SLO attainment up: few misses are as far apart as many."""
+    """Cost across, SLO attainment up, on a log scale of misses."""
 
     dots: list[ArenaDot]
     tried: list[tuple[float, float, str]]
@@ -45,7 +45,7 @@ class ArenaPicture(msgspec.Struct, frozen=True):
 
 
 def arena_page(title: str, contests: Sequence[Mapping[str, Any]]) -> str:
-    """The page of one contest or several, as HTML."""
+    """The page of one or several policy comparisons, as HTML."""
     values = {
         "title": title,
         "heads": HEADS,

@@ -1,7 +1,7 @@
-"""Places on a chart: positions in percent of its width, ticks, paths.
+"""Chart geometry: positions in percent of the width, ticks, paths.
 
-Charts are as wide as the page lets them be and their text does not shrink with them, so positions
-across are percentages; heights are pixels.
+Charts are as wide as the page allows, and their text does not shrink with them, so horizontal
+positions are percentages; heights are pixels.
 """
 
 import math
@@ -24,15 +24,15 @@ TIME_STEPS_S = tuple(
 )
 MOST_TIME_TICKS = 6
 ROOM_FOR_A_LABEL = 16.0
-"""Percent of a small chart's width."""
+"""Minimum distance of labels, in percent of a small chart's width."""
 LONGEST_IN_SECONDS = 600.0
 """Longer times are shown in minutes or hours."""
 ACROSS = 1000.0
-"""The width of the inner drawing of paths, whatever it is on the screen."""
+"""The width of the path coordinate system, whatever its size on the screen."""
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """A mark on an axis: where (percent across or pixels down), its text, how that is aligned."""
+    """A mark on an axis: its position (percent across or pixels down), text and text alignment."""
 
     at: float
     label: str
@@ -44,12 +44,12 @@ def percent(share: float) -> float:
 
 
 def anchor_at(share: float) -> str:
-    """Keeps a label within its chart."""
+    """The text alignment that keeps a label within its chart."""
     return "start" if share < 0.04 else "end" if share > 0.96 else "middle"
 
 
 def time_ticks(end_s: float) -> list[Tick]:
-    """Round times from 0 on."""
+    """Ticks at round times, from 0 on."""
     if end_s <= 0.0:
         return [Tick(0.0, "0", "start")]
     steps = (step for step in TIME_STEPS_S if end_s / step <= MOST_TIME_TICKS)
@@ -81,7 +81,7 @@ def reach_of(highest: float, unit: str) -> float:
 
 
 def height_ticks(top: float, height: float, unit: str) -> list[Tick]:
-    """Three levels: nothing, half and all of what the axis reaches."""
+    """Ticks at zero, half and the top of the axis."""
     return [
         Tick(round(height * (1.0 - share), 1), label_of(top * share, unit))
         for share in (0.0, 0.5, 1.0)
@@ -89,7 +89,7 @@ def height_ticks(top: float, height: float, unit: str) -> list[Tick]:
 
 
 def label_of(value: float, unit: str) -> str:
-    """A value with its unit, short."""
+    """A short text for a value with its unit."""
     if unit == "%":
         return f"{100.0 * value:.0f}%"
     if unit == " s" and value >= LONGEST_IN_SECONDS:
@@ -103,7 +103,7 @@ def label_of(value: float, unit: str) -> str:
 
 
 def brief(seconds: float) -> str:
-    """A duration for a narrow place: one unit."""
+    """A duration in one unit, for a narrow place."""
     if seconds < 59.9995:
         return format_duration(seconds)
     for unit, size, most in (("s", 1.0, LONGEST_IN_SECONDS), ("min", 60.0, 36000.0)):
@@ -122,12 +122,13 @@ class LogScale:
         self.low, self.high = low, high
 
     def at(self, value: float) -> float:
-        """The share of the width of a value, within the axis."""
+        """The horizontal position of a value, as a share of the width, within the axis."""
         share = (math.log(max(value, 1e-300)) - self._low) / self._span
         return self._start + (1.0 - self._start) * min(max(share, 0.0), 1.0)
 
     def ticks(self) -> list[Tick]:
-        """Powers of ten; 1, 2, 5 of them on a shorter axis; even steps on a very short one."""
+        """Powers of ten; with 3, or 2 and 5, times them on a shorter axis; even steps on a very
+        short one."""
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         values: list[float] = []
         for factors in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):
@@ -153,9 +154,9 @@ class LogScale:
 
 
 def path(points: Iterable[tuple[float, float]]) -> str:
-    """A line through points, each a share of the width and a share of the height from the top.
+    """An SVG path through points, each a share of the width and of the height from the top.
 
-    Where a height is not a number the line has a gap; a point between two gaps is a dot.
+    The path has a gap where a height is NaN; a point between two gaps is a dot.
     """
     return "".join(_line(run) for run in _unbroken(points))
 

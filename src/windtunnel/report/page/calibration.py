@@ -1,4 +1,4 @@
-"""Predicted against measured step times: by kind of step, and as one offline HTML page."""
+"""Predicted and measured step times: errors by kind of step, and one offline HTML page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ COLOURS = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2")
 
 
 class RegimeError(msgspec.Struct, frozen=True):
-    """The error over one kind of step, as fractions; a bias above 0 is predicted too slow."""
+    """The error over one kind of step, as fractions; a bias above 0 means that predictions are too
+    slow."""
 
     shape: str
     regime: str
@@ -51,7 +52,7 @@ def by_regime(rows: Sequence[Measurement], predicted: Sequence[float]) -> list[R
 
 
 def scatter_page(rows: Sequence[Measurement], predicted: Sequence[float], profile: Profile) -> str:
-    """A page with the table and a scatter, with nothing loaded from outside."""
+    """An offline page with the table and a scatter plot."""
     times = [*(row.ms for row in rows), *predicted]
     low = math.floor(math.log10(min(times)))
     high = max(low + 1, math.ceil(math.log10(max(times))))

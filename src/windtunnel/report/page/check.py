@@ -1,4 +1,4 @@
-"""check.html: a check as one file, offline."""
+"""check.html: a check as one offline file."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""compare.html: which design is better at what, with confidence intervals; one file, offline."""
+"""compare.html: which design is better at what, with confidence intervals; one offline file."""
 
 from __future__ import annotations
 
@@ -50,14 +50,15 @@ MARKS = {
     UNKNOWN: NOTHING,
 }
 EDGE = 6.0
-"""Percent of a picture's width that stay empty on either side."""
+"""Percent of a chart's width left empty on either side."""
 LONGEST_VALUE = 80
 OTHER_TRAFFIC = ("other-traffic", "other-arrivals")
-"""Notes that say that designs did not get the same requests."""
+"""Codes of notes about designs that did not get the same requests."""
 
 
 class DifferenceBar(msgspec.Struct, frozen=True):
-    """A design against the first, as a picture: an interval, its middle, and a dot per seed."""
+    """A design compared with the first, as a picture: an interval, its middle, and a dot per
+    seed."""
 
     design: str
     value: str
@@ -73,7 +74,7 @@ class DifferenceBar(msgspec.Struct, frozen=True):
 
 
 class MetricCard(msgspec.Struct, frozen=True):
-    """A metric: the first design's value, and a bar for every other one."""
+    """A metric: the first design's value, and a bar for each of the others."""
 
     name: str
     group: str
@@ -96,7 +97,7 @@ OF_ONE_RUN = (
     "it is chance is unknown.",
     "",
 )
-"""What figures are, what bars are, and how differences were taken."""
+"""Explanations of the figures, of the bars, and of how differences were taken."""
 
 
 def comparison_page(comparison: dict[str, Any]) -> str:
@@ -105,7 +106,7 @@ def comparison_page(comparison: dict[str, Any]) -> str:
 
 
 def comparison_values(comparison: dict[str, Any]) -> dict[str, Any]:
-    """What the template shows."""
+    """The values that the template shows."""
     names = [design["name"] for design in comparison["designs"]]
     cards = [_card(metric, names) for metric in shown_metrics(comparison)]
     several = len(comparison["seeds"]) > 1
@@ -140,7 +141,7 @@ def comparison_values(comparison: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sentence(name: str, bars: list[DifferenceBar], cards: list[MetricCard]) -> str:
-    """Where a design is better and where it is worse, in words."""
+    """A sentence about where a design is better and where it is worse."""
     parts = []
     for look, word in (("better", "better at"), ("worse", "worse at")):
         found = [card.name for card, bar in zip(cards, bars, strict=True) if bar.look == look]
@@ -154,7 +155,7 @@ def _sentence(name: str, bars: list[DifferenceBar], cards: list[MetricCard]) -> 
 
 
 def _listed(names: list[str]) -> str:
-    """Metrics, those of one latency together: `TTFT (mean, p99), goodput`."""
+    """Metrics, with the statistics of one latency together: `TTFT (mean, p99), goodput`."""
     kinds: dict[str, list[str]] = {}
     for name in names:
         kind, _, figure = name.rpartition(" ")
@@ -209,7 +210,7 @@ def _card(metric: dict[str, Any], names: list[str]) -> MetricCard:
 
 
 def _places(base: dict[str, Any], other: dict[str, Any]) -> list[float] | None:
-    """Low, middle, high and every seed, on a scale on which 0 is no difference."""
+    """Low, middle, high and every seed, on a scale where 0 is no difference."""
     difference = other["difference"]
     if difference["mean"] is None:
         return None
@@ -224,6 +225,6 @@ def _places(base: dict[str, Any], other: dict[str, Any]) -> list[float] | None:
 
 
 def _brief(value: Any) -> str:
-    """A setting in a cell."""
+    """The text of a setting in a cell."""
     text = NOTHING if value is None else str(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."

@@ -1,4 +1,4 @@
-"""The picture of a latency: bars on a log scale, the share below, percentiles, targets."""
+"""The chart of a latency: bars on a log scale, the share below, percentiles, targets."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TOP, BOTTOM = 48.0, 168.0
 AT_ONCE_WIDTH = 0.1
 MOST_TARGETS = 2
 LEAST_RATIO = 1.3
-"""A narrower range is drawn with room around it."""
+"""A range with a smaller ratio of its ends is widened."""
 
 
 class LatencyBar(msgspec.Struct, frozen=True):
-    """A bar: percent across, pixels down, and what it says."""
+    """A bar: percent across, pixels down, and its hover text."""
 
     x: float
     width: float
@@ -48,7 +48,7 @@ class LatencyMark(msgspec.Struct, frozen=True):
 
 
 class LatencyChart(msgspec.Struct, frozen=True):
-    """All that the template draws of one latency."""
+    """One latency, as the template draws it."""
 
     key: str
     title: str
@@ -63,14 +63,14 @@ class LatencyChart(msgspec.Struct, frozen=True):
 
 
 class LatencyView(msgspec.Struct, frozen=True):
-    """The pictures of all requests, or of one class."""
+    """The charts of all requests, or of one class."""
 
     name: str
     charts: list[LatencyChart]
 
 
 def views(run: AnalyzedRun) -> list[LatencyView]:
-    """All requests first; then each class, where there are several."""
+    """All requests first, then each class if there are several."""
     result, scenario = run.result, run.scenario
     shown = latencies_of(result)
     found = [
@@ -89,7 +89,7 @@ def _charts(
     classes: list[str],
     scenario: dict[str, Any],
 ) -> list[LatencyChart]:
-    """A picture for each latency that was seen, in the order people read them."""
+    """A chart for each latency that was seen, in the usual order."""
     return [
         _distribution(key, counts[key], figures[key], _targets(key, classes, scenario))
         for key in LATENCIES
@@ -98,7 +98,7 @@ def _charts(
 
 
 def _targets(key: str, classes: list[str], scenario: dict[str, Any]) -> list[tuple[str, float]]:
-    """The targets of classes, by name."""
+    """The targets of the classes, by name."""
     found = []
     for name in classes:
         target = scenario["slos"].get(name, {}).get(f"{key}_s")

@@ -1,4 +1,4 @@
-"""One HTML file from a template: it loads nothing, and names given by users are escaped."""
+"""Renders one HTML file from a template: it loads nothing, and escapes names given by users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 class _TemplateCache(FileSystemBytecodeCache):
-    """Keeps compiled templates beside their sources, as Python keeps modules, where it may."""
+    """Caches compiled templates beside their sources, as Python does for modules, if it can."""
 
     def __init__(self) -> None:
         folder = TEMPLATES / "__pycache__"
@@ -48,9 +48,10 @@ def document(
     hover: Any = None,
     asks_itself: bool = False,
 ) -> str:
-    """The page. Styles and the script are files beside the template; the script finds `hover`.
+    """Renders a page. Styles and the script are files beside the template; the script reads
+    `hover`.
 
-    One that `asks_itself` is served by a program, and may ask that for more.
+    A page with `asks_itself` is served by a program, from which it may fetch more.
     """
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -77,13 +78,13 @@ def _text(name: str) -> str:
 
 
 def _json_in_html(value: Any) -> str:
-    """JSON that cannot end the element it stands in."""
+    """JSON that cannot close the element it is embedded in."""
     text = msgspec.json.encode(value).decode()
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _policy(style: str, script: str) -> str:
-    """What a browser may do with the page: run this script, use this style, load nothing."""
+    """The content security policy: run this script, use this style, load nothing."""
     return (
         f"default-src 'none'; img-src data:; style-src {_digest(style)}; "
         f"script-src {_digest(script)}; base-uri 'none'; form-action 'none'"

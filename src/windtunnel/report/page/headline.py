@@ -1,4 +1,4 @@
-"""What a report says first: a verdict, figures, SLO attainment, trust; and the settings."""
+"""The first part of a report: verdict, figures, SLO attainment and trust; and the settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from windtunnel.report.terminal.trust import FIGURES, interval_rows, intervals_a
 
 WELL_ATTAINED, FAIRLY_ATTAINED = 0.99, 0.9
 LEAST_LINK = 0.01
-"""A link that is full for less of a run is not worth a sentence."""
+"""A link that is full for a smaller share of the run is not mentioned."""
 
 
 HEADLINES = {
@@ -47,7 +47,7 @@ class Tile(msgspec.Struct, frozen=True):
 
 
 class Attainment(msgspec.Struct, frozen=True):
-    """A class of service: its SLO attainment, and how good that is."""
+    """An SLO class with its attainment, and how good that is."""
 
     name: str
     share: float | None
@@ -57,7 +57,7 @@ class Attainment(msgspec.Struct, frozen=True):
 
 
 def verdict(result: dict[str, Any], found: list[Stretch], link_full_s: float) -> list[str]:
-    """What happened, for a person who reads nothing else."""
+    """Sentences about what happened, for people who read nothing else."""
     requests = result["requests"]
     arrived, completed = requests["arrived"], requests["completed"]
     early = [f"The run ended early: {result['partial']}."] if result.get("partial") else []
@@ -142,7 +142,7 @@ def _latency(key: str, latency: dict[str, dict[str, float | None]]) -> Tile:
 
 
 def _attained(result: dict[str, Any]) -> list[Tile]:
-    """SLO attainment of all classes together, and the class that is worst off."""
+    """SLO attainment of all classes together, and of the worst class."""
     found = {name: one for name, one in result["slo"].items() if one["attained"] is not None}
     requests = sum(one["requests"] for one in found.values())
     if not requests:
@@ -154,7 +154,7 @@ def _attained(result: dict[str, Any]) -> list[Tile]:
 
 
 def attainments(result: dict[str, Any], scenario: dict[str, Any]) -> list[Attainment]:
-    """Every class of service that requests had."""
+    """The attainment of every SLO class that requests had."""
     found = []
     for name, slo in result["slo"].items():
         share, plan = slo["attained"], scenario["slos"].get(name, {})
@@ -182,7 +182,7 @@ def attainments(result: dict[str, Any], scenario: dict[str, Any]) -> list[Attain
 
 
 class TrustBox(msgspec.Struct, frozen=True):
-    """What the box shows: a headline, and findings as (severity, mark, sentence)."""
+    """The contents of the trust box: a headline, and findings as (severity, mark, sentence)."""
 
     verdict: str
     headline: str
@@ -210,7 +210,7 @@ def trust_box(result: Mapping[str, Any], scenario: Mapping[str, Any]) -> TrustBo
 def settings(
     scenario: dict[str, Any], result: dict[str, Any]
 ) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Every setting in force, by part: (what, [(key, value)])."""
+    """All settings in effect, by part: (part, [(key, value)])."""
     scenario = {k: v for k, v in scenario.items() if k not in ("sha256", "by_chance")}
     plain = {k: v for k, v in scenario.items() if not isinstance(v, dict | list)}
     parts = [("run", _flat(plain))]
@@ -245,7 +245,7 @@ def _flat(value: Any, key: str = "") -> list[tuple[str, str]]:
 
 
 def _setting(key: str, value: Any) -> tuple[str, str]:
-    """A value as people write it; units that the key carried move to the value."""
+    """A setting as people write it; a unit in the key's suffix moves to the value."""
     if value is None:
         return key.removesuffix("_s"), NOTHING
     if isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""The heat map, time by server, as small pictures; many servers share a row so that it stays read.
+"""The heat map of servers over time, as small images; many servers share rows to stay readable.
 
-A cell is one pixel whose opacity is its value, so that the picture suits light and dark pages, and
+A cell is one pixel whose opacity is its value, so that the image suits light and dark pages, and
 its size in the file does not grow with the run.
 """
 
@@ -41,7 +41,7 @@ METRICS = {
 
 
 class HeatRow(msgspec.Struct, frozen=True):
-    """A server, or neighbours of one pool that share a row."""
+    """A server, or neighbouring servers of one pool that share a row."""
 
     label: str
     first: int
@@ -50,7 +50,7 @@ class HeatRow(msgspec.Struct, frozen=True):
 
 
 class HeatLayer(msgspec.Struct, frozen=True):
-    """One quantity of the map."""
+    """One metric of the map."""
 
     key: str
     title: str
@@ -61,7 +61,7 @@ class HeatLayer(msgspec.Struct, frozen=True):
 
 
 class HeatMap(msgspec.Struct, frozen=True):
-    """All that the template draws of the map."""
+    """The map, as the template draws it."""
 
     rows: list[HeatRow]
     row_height: float
@@ -73,7 +73,7 @@ class HeatMap(msgspec.Struct, frozen=True):
 
 
 def heat_map(series: Series, slots: list[int]) -> HeatMap:
-    """The map of a run; each cell shows the highest value in it."""
+    """The map of a run; each cell shows its highest value."""
     rows = _rows(series.names)
     height = rows[0].middle * 2.0
     starts = _columns(series.times)
@@ -100,7 +100,7 @@ def heat_map(series: Series, slots: list[int]) -> HeatMap:
 
 
 def _rows(names: list[tuple[str, int]]) -> list[HeatRow]:
-    """Splits each pool's servers into runs of equal length, few enough rows in all."""
+    """Groups each pool's servers into rows of equal size, to limit the number of rows."""
     share = -(-len(names) // MOST_ROWS)
     spans: list[tuple[int, int]] = []
     for number, (pool, _) in enumerate(names):
@@ -123,7 +123,7 @@ def _label(first: tuple[str, int], last: tuple[str, int]) -> str:
 
 
 def _columns(times: Floats) -> list[int]:
-    """The first sample of each column: equal stretches of time, none without a sample."""
+    """The first sample of each column: equal intervals of time, each with a sample."""
     import numpy as np
 
     end_s, interval = float(times[-1]), float(times[0])
@@ -134,7 +134,7 @@ def _columns(times: Floats) -> list[int]:
 
 
 def _highest(values: Floats, rows: list[HeatRow], starts: list[int]) -> Floats:
-    """Rows by columns: the highest value of a row's servers in each stretch of time."""
+    """Rows by columns: the highest value of a row's servers in each interval."""
     import numpy as np
 
     known = np.nan_to_num(values, nan=0.0)
@@ -144,7 +144,7 @@ def _highest(values: Floats, rows: list[HeatRow], starts: list[int]) -> Floats:
 
 
 def _picture(shares: Floats, colour: tuple[int, int, int]) -> str:
-    """A PNG in which a cell's opacity is its share, as a data address."""
+    """A PNG in which a cell's opacity is its share, as a data URL."""
     import numpy as np
 
     levels = np.where(shares > 0.0, FAINTEST + (255 - FAINTEST) * np.minimum(shares, 1.0), 0.0)

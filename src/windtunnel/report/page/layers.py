@@ -1,4 +1,4 @@
-"""The layers under the requests over time: servers of pools, pods and gangs, machines, money."""
+"""Charts of the layers below requests: servers of pools, pods and gangs, machines, cost."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 Columns = dict[str, tuple[int, ...]]
-"""Which columns of the rows are summed, by the name of the line."""
+"""The columns of the rows that are summed, by line name."""
 
 AN_HOUR_S = 3600.0
 SERVERS: Columns = {"wanted": (1,), "ready": (4,), "starting": (2, 3)}
-"""Columns of a pool's sizes by the name of the line; pending servers count as starting."""
+"""Columns of a pool's sizes by line name; pending servers count as starting."""
 SERVERS_WITHOUT_TARGET: Columns = {"ready": (3,), "starting": (1, 2), "draining": (4,)}
-"""The same where no autoscaler says how many are wanted."""
+"""The same if no autoscaler sets a target."""
 PODS: Columns = {"waiting": (1,), "gangs waiting": (5,), "ready": (3,)}
 MACHINES: Columns = {"in a cluster": (3, 4, 5), "creating": (1,), "idle": (2,)}
 PRICE = 8
-"""The column of machines' sizes that has the dollars an hour of those that are paid for."""
+"""The column of machine sizes with the dollars per hour of the machines that are paid for."""
 SAID_OF_GANGS = ("gang.Scheduled",)
-"""What goes as it should needs no mark."""
+"""Events about gangs that need no mark, since all is well."""
 
 
 def fleet_size(series: Series) -> str:
-    """How many servers there were, such as `4 servers` or `1 to 6 servers`."""
+    """The number of servers over time, such as `4 servers` or `1 to 6 servers`."""
     fewest, most = int(series.whole["replicas"].min()), int(series.whole["replicas"].max())
     many = f"{most}" if fewest == most else f"{fewest} to {most}"
     return f"{many} server{'' if many == '1' else 's'}"
@@ -69,7 +69,7 @@ def _pools(result: dict[str, Any], history: ControlHistory, end_s: float) -> lis
 
 
 def _sizes(history: ControlHistory, pool: str) -> list[list[float]]:
-    """How many servers of a pool were in each state, from every change on."""
+    """The number of a pool's servers in each state, after every change."""
     moves = sorted(
         (time_s, life.server, STATES.index(state))
         for life in history.lives
@@ -129,7 +129,7 @@ def _kinds(result: dict[str, Any], history: ControlHistory, end_s: float) -> lis
 
 
 def _cost(result: dict[str, Any], series: Series, end_s: float) -> list[Chart]:
-    """Dollars an hour: of machines where there is a fleet, else of accelerators at list prices."""
+    """Dollars per hour: of the machines of a fleet, else of accelerators at list prices."""
     import numpy as np
 
     about = ("Cost", "dollars an hour", " $/h")
@@ -145,7 +145,7 @@ def _cost(result: dict[str, Any], series: Series, end_s: float) -> list[Chart]:
 
 
 def _summed(kinds: list[list[list[float]]]) -> list[list[float]]:
-    """The prices of all kinds of machines together, from every change on."""
+    """The total price of all kinds of machines, after every change."""
     changes = sorted(
         (row[0], number, row[PRICE]) for number, rows in enumerate(kinds) for row in rows
     )
@@ -166,7 +166,7 @@ def stairs(
     end_s: float,
     marks: list[DecisionMark] | None = None,
 ) -> Chart:
-    """Levels that stay until the next: each has two points, at its start and at its end."""
+    """A step chart: each level has two points, at its start and at its end."""
     import numpy as np
 
     starts = [row[0] for row in rows]

@@ -1,4 +1,4 @@
-"""Decisions and faults as marks on charts: those that would touch each other are one."""
+"""Decisions and faults as marks on charts; marks that would overlap are merged."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from windtunnel.analysis.explain.history import FaultHistory, LoggedEvent
 
 PLACES = 200
-"""Across a chart: two marks in one place are one."""
+"""Positions across a chart; marks at the same position are merged."""
 MOST_SAID = 4
-"""Of the decisions that share a mark."""
+"""Limit on the decisions listed for one mark."""
 MOST_FAULTS = 60
 
 
 class DecisionMark(msgspec.Struct, frozen=True):
-    """A moment that is marked above a chart; `many` when several share it."""
+    """A mark above a chart; `many` if several decisions share it."""
 
     x: float
     says: str
@@ -29,7 +29,7 @@ class DecisionMark(msgspec.Struct, frozen=True):
 
 
 class FaultSpan(msgspec.Struct, frozen=True):
-    """A fault, from when to when in percent of the run."""
+    """A fault, with its start and length in percent of the run."""
 
     x: float
     width: float
@@ -37,7 +37,7 @@ class FaultSpan(msgspec.Struct, frozen=True):
 
 
 def thinned(moments: Iterable[tuple[float, str]], end_s: float) -> list[DecisionMark]:
-    """Marks for moments, in the order of time."""
+    """Marks for moments, in chronological order."""
     places: dict[int, list[tuple[float, str]]] = {}
     for time_s, says in sorted(moments):
         places.setdefault(int(PLACES * time_s / end_s), []).append((time_s, says))
@@ -53,7 +53,7 @@ def thinned(moments: Iterable[tuple[float, str]], end_s: float) -> list[Decision
 
 
 def of_scaling(happenings: Iterable[LoggedEvent]) -> list[tuple[float, str]]:
-    """Decisions that changed a size."""
+    """Scaling decisions that changed a size."""
     return [
         (one.time, f"{one.id}: {one.data['current']} to {one.data['target']}. {one.reason}")
         for one in happenings
@@ -62,7 +62,7 @@ def of_scaling(happenings: Iterable[LoggedEvent]) -> list[tuple[float, str]]:
 
 
 def of_others(happenings: Iterable[LoggedEvent]) -> list[tuple[float, str]]:
-    """What gangs and fleet decided."""
+    """Decisions of the gang controllers and the fleet."""
     found = []
     for one in happenings:
         word = one.kind.partition(".")[2]
@@ -73,7 +73,7 @@ def of_others(happenings: Iterable[LoggedEvent]) -> list[tuple[float, str]]:
 
 
 def troubles(faults: Iterable[FaultHistory], end_s: float) -> list[FaultSpan]:
-    """Faults, as they are drawn through every chart; of very many the first."""
+    """Faults, as drawn through every chart, up to a limit."""
     found = []
     for one in list(faults)[:MOST_FAULTS]:
         until_s = end_s if one.until_s is None else min(one.until_s, end_s)

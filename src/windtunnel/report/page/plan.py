@@ -1,4 +1,4 @@
-"""The page of a plan: cost against what is attained, or load against latency; one file, offline."""
+"""The page of a plan: cost against attainment, or load against latency; one offline file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from windtunnel.report.terminal.plan import (
 STYLES = ("report.css", "trust.css", "plan.css")
 HEIGHT = 300.0
 DEAREST = 3.0
-"""Times the cost of the answer: how far a picture reaches."""
+"""The most expensive candidate drawn, as a multiple of the answer's cost."""
 MOST_LISTED = 500
 LOOKS = {"best": "best", "runner-up": "next", "misses-slo": "misses", "not-sure-enough": "unsure"}
 KEYS = (
@@ -43,7 +43,7 @@ KEYS = (
 
 
 class PlanDot(msgspec.Struct, frozen=True):
-    """A candidate, or a load: percent across, pixels down, and its interval down there."""
+    """A candidate, or a load: percent across, pixels down, and its vertical interval."""
 
     x: float
     y: float
@@ -54,7 +54,7 @@ class PlanDot(msgspec.Struct, frozen=True):
 
 
 class PlanChart(msgspec.Struct, frozen=True):
-    """Dots over two axes, a line through some of them, and lines that say what matters."""
+    """Dots over two axes, a line through some of them, and reference lines."""
 
     title: str
     about: str
@@ -63,10 +63,10 @@ class PlanChart(msgspec.Struct, frozen=True):
     across: list[Tick]
     down: list[Tick]
     level: float | None = None
-    """Pixels down, of what is asked for."""
+    """The goal, in pixels down."""
     level_text: str = ""
     mark: float | None = None
-    """Percent across, of the answer."""
+    """The answer, in percent across."""
     band: tuple[float, float] | None = None
     mark_text: str = ""
 
@@ -109,7 +109,8 @@ def _part(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trust(found: Mapping[str, Any]) -> TrustBox | None:
-    """As of a run; its runs are of several seeds, as far as those change anything."""
+    """The trust box, as for a run; repeats are not suggested, since a plan has run several
+    seeds."""
     if found["trust"] is None:
         return None
     return trust_box(found, {"by_chance": False})
@@ -248,7 +249,7 @@ def _down(level: float) -> float:
 
 
 def _frontier(rows: Sequence[Mapping[str, Any]], top: float) -> list[tuple[float, float]]:
-    """Steps: the most that was attained at each cost or below."""
+    """A staircase: the highest attainment at each cost or below."""
     points: list[tuple[float, float]] = []
     most = -1.0
     for row in sorted(rows, key=lambda one: (one["cost_per_hour"], -one["attained"])):

@@ -1,4 +1,4 @@
-"""Puts the report together: one file, no requests to anywhere, everything a user named escaped."""
+"""Renders the report: one file that loads nothing, with all names given by users escaped."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def report_page(folder: Path) -> str:
 
 
 def render(run: AnalyzedRun) -> str:
-    """The report of a run that has been read."""
+    """The report of a loaded run, as HTML."""
     values = _values(run)
     hover = values.pop("hover")
     filters: dict[str, Callable[..., str]] = {
@@ -132,7 +132,8 @@ def _values(run: AnalyzedRun) -> dict[str, Any]:
 
 
 def _slowest(title: str, requests: list[SlowRequest]) -> dict[str, Any]:
-    """A list of slow requests, with the phases that are seen in it and percent per second."""
+    """A list of slow requests, with the phases that occur in it, and the scale in percent per
+    second."""
     longest = max((one.took_s for one in requests), default=0.0)
     return {
         "title": title,

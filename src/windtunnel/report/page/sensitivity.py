@@ -1,4 +1,4 @@
-"""report.html of a study of sensitivity: a bar per setting, with its interval; offline."""
+"""report.html of a sensitivity study: a bar per setting, with its interval; offline."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def sensitivity_page(study: Mapping[str, Any]) -> str:
 
 
 def _places(share: float, reach: tuple[float, float]) -> tuple[float, float, float]:
-    """Where a bar and both ends of its interval end, in percent."""
+    """The ends of a bar and of its interval, in percent."""
     full, low, high = (round(100.0 * one, 2) for one in (share, *reach))
     return full, low, high

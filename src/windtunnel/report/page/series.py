@@ -1,4 +1,4 @@
-"""The pictures of a run over time: rates, lines and levels under one another on one time axis."""
+"""The charts of a run over time: rates, lines and levels, stacked on one time axis."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 HEIGHT = 92.0
 MOST_RATES = 120
-"""Rates are means over stretches of time; more of them would show chance instead of load."""
+"""Limit on the intervals over which rates are averaged; more would show noise instead of load."""
 LOOKS = "abc"
 LOST = {"timed out": "timed_out", "rejected": "rejected", "dropped": "dropped"}
-"""Ways to end without an answer, by the name of the line."""
+"""Outcomes without an answer, by line name."""
 
 
 class ChartLine(msgspec.Struct, frozen=True):
-    """One quantity of a chart; never distinguished by colour alone."""
+    """One line of a chart; never distinguished by colour alone."""
 
     name: str
     look: str
@@ -47,7 +47,7 @@ class ChartLine(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """All that the template draws of one chart; `limit` is a level with a name."""
+    """One chart, as the template draws it; `limit` is a level with a name."""
 
     title: str
     note: str
@@ -61,7 +61,7 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 class SaturatedBand(msgspec.Struct, frozen=True):
-    """A stretch of time that is marked."""
+    """A saturated interval, marked in charts."""
 
     x: float
     width: float
@@ -69,7 +69,7 @@ class SaturatedBand(msgspec.Struct, frozen=True):
 
 
 def bands(found: list[Stretch], end_s: float) -> list[SaturatedBand]:
-    """The saturated stretches, as they are drawn behind every chart."""
+    """The saturated intervals, as drawn behind every chart."""
     return [
         SaturatedBand(
             percent(stretch.start_s / end_s),
@@ -82,7 +82,7 @@ def bands(found: list[Stretch], end_s: float) -> list[SaturatedBand]:
 
 
 class Drawing:
-    """Makes the charts of one run: what they share is its time."""
+    """Creates the charts of one run, which share its time axis."""
 
     def __init__(self, series: Series) -> None:
         self.series = series
@@ -99,7 +99,7 @@ class Drawing:
         top: float | None = None,
         limit: tuple[str, float] | None = None,
     ) -> Chart:
-        """Quantities as they were at each sample."""
+        """A chart of quantities at each sample."""
         about = (title, note, unit)
         return draw_chart(about, self.series.times, values, self.end_s, top=top, limit=limit)
 
@@ -112,7 +112,7 @@ class Drawing:
         unit: str = "/s",
         limit: tuple[str, float] | None = None,
     ) -> Chart:
-        """Quantities that were counted between samples, by name of the line, per second."""
+        """A chart of quantities counted between samples, per second, by line name."""
         values = {
             name: _sums(self.series.whole[column]) / self._spans for name, column in lines.items()
         }
@@ -125,7 +125,7 @@ def charts(
     bandwidth: float | None,
     first_tokens: tuple[Floats, dict[str, Floats]],
 ) -> list[Chart]:
-    """The charts of a run, from what came to what it cost; those of nothing are left out."""
+    """The charts of a run, from arrivals to servers; empty ones are omitted."""
     import numpy as np
 
     whole = series.whole
@@ -203,7 +203,7 @@ def _sums(values: Floats) -> Floats:
 
 
 def _grouped(times: Floats, interval: Floats) -> tuple[Floats, Floats]:
-    """The middle and the length of each stretch over which rates are taken."""
+    """The middle and the length of each interval over which rates are averaged."""
     import numpy as np
 
     span = np.maximum(_sums(interval), 1e-12)
@@ -221,9 +221,9 @@ def draw_chart(
     limit: tuple[str, float] | None = None,
     marks: list[DecisionMark] | None = None,
 ) -> Chart:
-    """Lines through values at times, with the scale that suits them; `about` is what it says.
+    """Draws lines through values at times, on a fitting scale; `about` is title, note and unit.
 
-    A value that is not a number is a gap.
+    A NaN is a gap.
     """
     import numpy as np
 
@@ -261,7 +261,7 @@ def draw_chart(
 
 
 def hover_data(drawn: list[Chart]) -> list[dict[str, Any]]:
-    """What the page's script reads to say the values under the pointer."""
+    """The values that the page's script shows under the pointer."""
     return [
         {
             "unit": chart.unit,

@@ -11,7 +11,7 @@ from windtunnel.report.terminal.shadow import LABELS, cell_of, counts_of, presen
 
 
 def shadow_page(data: Mapping[str, Any]) -> str:
-    """The page, as HTML; `data` is what `/forecast` says."""
+    """The page, as HTML; `data` is the content of `/forecast`."""
     policies = [(AS_IT_IS, data), *data["others"].items()]
     regret = data["regret"]
     values = {
@@ -56,7 +56,7 @@ def _tiles(data: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _figures(data: Mapping[str, Any]) -> list[tuple[str, list[dict[str, str]]]]:
-    """A row for each figure: its forecasts by stretch."""
+    """A row for each figure: its forecasts by time span."""
     rows = []
     for name, label in LABELS.items():
         cells = []
@@ -94,7 +94,7 @@ def _policy(name: str, one: Mapping[str, Any], regret: Mapping[str, Any] | None)
 
 
 def _kinds(one: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Kind of decision, how many were made, how many differ, and the first that does."""
+    """The kind of decision, how many were made, how many differ, and the first difference."""
     return [
         (kind, f"{count['decided']:,}", f"{count['share']:.0%}", count["first"] or NOTHING)
         for kind, count in one.get("decisions", {}).items()
@@ -102,7 +102,7 @@ def _kinds(one: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def _control(one: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """When, about what, what is decided, and why."""
+    """The time of a decision, its subject, the decision, and its reason."""
     rows = []
     for made in one["control"]:
         at_s = round(made["at_s"])

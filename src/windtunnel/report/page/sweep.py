@@ -1,4 +1,4 @@
-"""report.html of a sweep: Pareto fronts, parallel coordinates and a table; one file, offline."""
+"""report.html of a sweep: Pareto fronts, parallel coordinates and a table; one offline file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windtunnel.settings.fields import one_line
 
 STYLES = ("report.css", "sweep.css")
 MOST_DRAWN = 1_000
-"""Points in the pictures; of more, those on the front and others evenly apart."""
+"""Limit on the points in charts; beyond it, the front and evenly spaced others are drawn."""
 MOST_LISTED = 300
 MOST_FAILURES = 20
 LONGEST_VALUE = 60
@@ -27,7 +27,7 @@ _NUMBER_AND_UNIT = re.compile(r"([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(\D*)")
 
 
 class FigureCell(msgspec.Struct, frozen=True):
-    """A figure in the table: its text, what it is sorted by, and whether no other is better."""
+    """A figure in the table: its text, its sort key, and whether no other is better."""
 
     text: str
     value: float | None
@@ -87,7 +87,7 @@ def sweep_page(summary: Mapping[str, Any]) -> str:
 
 
 def _some(points: list[Any], front: Sequence[int], most: int) -> list[Any]:
-    """All points, or of many those on the front and others evenly apart, in their order."""
+    """All points, or if there are too many, the front and evenly spaced others, in order."""
     if len(points) <= most:
         return points
     on_front = frozenset(front)
@@ -102,7 +102,7 @@ def _some(points: list[Any], front: Sequence[int], most: int) -> list[Any]:
 def _sentences(
     summary: Mapping[str, Any], points: Sequence[Mapping[str, Any]], paths: Sequence[str]
 ) -> list[str]:
-    """The best of every figure that is shown, in words."""
+    """Sentences about the best of each figure shown."""
     found = []
     names = dict(zip(paths, short_names(paths), strict=True))
     for name in summary["shown"][:3]:
@@ -187,7 +187,7 @@ def _drawing(summary: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) ->
 def _scale(
     path: str, points: Sequence[Mapping[str, Any]]
 ) -> tuple[list[str] | None, str, list[float]]:
-    """The words of an axis or None, its unit, and the place of every point."""
+    """The words of a categorical axis or None, its unit, and the position of every point."""
     values = [point["settings"][path] for point in points]
     if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
         return None, "", [float(value) for value in values]

@@ -26,7 +26,7 @@ from windtunnel.report.terminal.run import differing
 MOST_ROWS = 20
 MOST_SERVERS = 40
 UNEVEN = 2.0
-"""A server is worth a word when requests wait this many times as long there as on the mean."""
+"""A server is mentioned if requests wait this many times as long there as on average."""
 
 DECIDED = {"admit": "admitted", "queue": "queued", "reject": "rejected", "evict": "evicted"}
 
@@ -34,19 +34,19 @@ Entry = dict[str, Any]
 
 
 class PageTable(msgspec.Struct, frozen=True):
-    """All that the template draws of one table; the first column names the rows."""
+    """One table, as the template draws it; the first column names the rows."""
 
     title: str
     lead: str
     words: int
-    """So many columns hold words; the others figures, which stand to the right."""
+    """The number of leading text columns; the others hold figures, aligned right."""
     columns: list[str]
     rows: list[list[str]]
     note: str = ""
 
 
 def accounts(result: Entry) -> list[PageTable]:
-    """Service by model, class, tenant and source, each where there are several."""
+    """Service by model, class, tenant and source, each if there are several."""
     found = []
     if result.get("models"):
         found.append(_part("models.MODEL", result["models"]))
@@ -73,7 +73,7 @@ def _part(part: str, entries: dict[str, Entry], lead: str = "") -> PageTable:
 
 
 def _alike(some: dict[str, Entry], others: dict[str, Entry]) -> bool:
-    """Whether two ways to divide the requests come to the same: one table says it all."""
+    """Whether two ways to divide the requests are the same, so that one table is enough."""
     keys = ("requests", "completed", "prompt_tokens", "output_tokens")
     one, two = (
         sorted([entry[key] for key in keys] for entry in entries.values())
@@ -83,7 +83,7 @@ def _alike(some: dict[str, Entry], others: dict[str, Entry]) -> bool:
 
 
 def _outcomes(entry: Entry) -> tuple[int, str]:
-    """How many requests there were, and how those ended that were not completed."""
+    """The number of requests, and the outcomes of those that were not completed."""
     counts = entry["requests"] if isinstance(entry["requests"], dict) else entry
     parts = [f"{counts[key]:,} {name}" for key, name in OUTCOMES.items() if counts[key]]
     total = counts["arrived"] if counts is not entry else counts["requests"]
@@ -108,7 +108,7 @@ def _fairness(result: Entry) -> str:
 
 
 def decisions(result: Entry) -> PageTable | None:
-    """What the gateway decided, and how often for which reason."""
+    """The decisions of the gateway, with a count for each reason."""
     gateway = result["gateway"]
     if gateway is None:
         return None
@@ -127,7 +127,7 @@ def decisions(result: Entry) -> PageTable | None:
 
 
 def choices(result: Entry) -> str:
-    """How good the router's choices were, as one sentence; empty where not asked for."""
+    """A sentence about the quality of the router's choices; empty if they were not examined."""
     routing = result["routing"]
     if routing is None or not routing["requests"]:
         return ""
@@ -139,7 +139,7 @@ def choices(result: Entry) -> str:
 
 
 def conversations(result: Entry) -> PageTable | None:
-    """First turns beside later ones, and how sessions ended."""
+    """Latencies of first and later turns, and how sessions ended."""
     sessions = result["sessions"]
     if not sessions["count"]:
         return None
@@ -161,7 +161,7 @@ def conversations(result: Entry) -> PageTable | None:
 
 
 def transfers(result: Entry) -> PageTable | None:
-    """What computing prompts apart from answers took."""
+    """Transfers between prefill and decode servers."""
     split = result["disaggregation"]
     if split is None:
         return None
@@ -181,7 +181,7 @@ def transfers(result: Entry) -> PageTable | None:
 
 
 def tiers(result: Entry) -> PageTable | None:
-    """What slower tiers of memory kept and gave back."""
+    """Blocks stored in slower memory tiers, and loaded from them."""
     offloads = {name: p["offload"] for name, p in result["pools"].items() if p["offload"]}
     if not offloads:
         return None
@@ -209,7 +209,7 @@ def tiers(result: Entry) -> PageTable | None:
 
 
 def pools(result: Entry, scenario: Entry) -> PageTable:
-    """What each pool did and cost."""
+    """The work and the cost of each pool."""
     plans = {pool["name"]: pool for pool in scenario["serving"]["pools"]}
     priced = any(pool["cost"] for pool in result["pools"].values())
     shown = differing(result["pools"])
@@ -237,7 +237,7 @@ def _gpus(plan: Entry) -> int:
 
 
 def serves(scenario: Entry) -> str:
-    """Models and what they run on: `llama-3.1-70b on 4 x h100-sxm`, a server of each kind once."""
+    """Models and their hardware: `llama-3.1-70b on 4 x h100-sxm`, one server of each kind."""
     found = []
     for pool in scenario["serving"]["pools"]:
         count, name = _gpus(pool), pool.get("accelerator")
@@ -273,7 +273,7 @@ def _cost(result: Entry) -> str:
 
 
 def servers(result: Entry) -> PageTable:
-    """Every server, or those where requests waited longest; with a word on how even they are."""
+    """All servers, or those with the longest waits; with a sentence if waits are uneven."""
     listed = sorted(result["servers"], key=lambda one: -(one["queue_mean"] or 0.0))[:MOST_SERVERS]
     few = len(result["servers"]) <= MOST_SERVERS
     if few:
@@ -288,7 +288,7 @@ def servers(result: Entry) -> PageTable:
 
 
 def _evenness(found: list[Entry]) -> str:
-    """Whether requests were queued longer on some servers of a pool, as one sentence."""
+    """A sentence about servers on which requests queued longer than in the rest of their pool."""
     pools: dict[str, list[Entry]] = {}
     for one in found:
         if one["queue_mean"] is not None:

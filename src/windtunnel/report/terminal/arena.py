@@ -1,4 +1,4 @@
-"""What a person sees after policies competed: cost, SLO attainment and regret, cheapest first."""
+"""Terminal output of a policy comparison: cost, SLO attainment and regret, the cheapest first."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,11 +13,11 @@ from windtunnel.report.terminal.layout import print_fitting, say, say_indented, 
 
 HEADS = ("policy", "setting", "SLO attained", "cost", "regret", "changes")
 NARROW = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4), (0, 2, 3, 4), (0, 2, 3))
-"""Columns that are left on narrower and narrower screens."""
+"""Columns that remain on narrower screens."""
 
 
 class ArenaLine(NamedTuple):
-    """A policy in one setting, as text; `attains` says whether it reached the goal."""
+    """A policy in one setting, as text; `attains`: whether it reached the goal."""
 
     cells: tuple[str, ...]
     attains: bool
@@ -25,7 +25,7 @@ class ArenaLine(NamedTuple):
 
 
 def lines_of(contest: Mapping[str, Any]) -> list[ArenaLine]:
-    """Those that attain the goal from the cheapest on, then the others by attainment."""
+    """Policies that attain the goal, the cheapest first; then the others by attainment."""
     found = []
     for row in contest["contestants"]:
         for one in row["judged"]:
@@ -54,7 +54,7 @@ def _cells(row: Mapping[str, Any], one: Mapping[str, Any], unit: str) -> tuple[s
 
 
 def setting_of(row: Mapping[str, Any], one: Mapping[str, Any]) -> str:
-    """What was chosen for it."""
+    """The setting chosen for the policy."""
     if one["value"] is None:
         return "default"
     if row["knob"] == "replicas":
@@ -63,7 +63,7 @@ def setting_of(row: Mapping[str, Any], one: Mapping[str, Any]) -> str:
 
 
 def _with_reach(spread: Mapping[str, Any], scale: float, sign: str, before: str = "") -> str:
-    """A mean, and half of its interval where there is one."""
+    """A mean, and half of its interval if it has one."""
     text = f"{before}{scale * spread['mean']:.2f}{sign}"
     if spread["low"] is None:
         return text
@@ -71,7 +71,7 @@ def _with_reach(spread: Mapping[str, Any], scale: float, sign: str, before: str 
 
 
 def headline_of(contest: Mapping[str, Any]) -> str:
-    """The cheapest policy that attained the goal."""
+    """A sentence about the cheapest policy that attained the goal."""
     best = next((line for line in lines_of(contest) if line.attains), None)
     if best is None:
         return (
@@ -83,7 +83,7 @@ def headline_of(contest: Mapping[str, Any]) -> str:
 
 
 def notes_of(contest: Mapping[str, Any]) -> list[str]:
-    """What a reader must know."""
+    """Notes for the reader."""
     cases, bounds = contest["cases"], contest["bounds"]
     notes = [
         f"Each knob was tuned on {cases['tuned_on']} and judged on {cases['judged_on']} other "
@@ -99,7 +99,7 @@ def notes_of(contest: Mapping[str, Any]) -> list[str]:
 
 
 def show_arena(contest: Mapping[str, Any], folder: Path | None, console: Console) -> None:
-    """Prints the table, what it means, and where the page is."""
+    """Prints the table, its meaning, and where the page is."""
     say(console, f"policies on {contest['name']}", "bold")
     print_fitting(console, _tables(contest))
     console.print()

@@ -1,4 +1,4 @@
-"""What a batch came to: a table, and sentences on where things are and how to go on."""
+"""The result of a batch: a table, and sentences about its files and how to resume."""
 
 from rich.console import Console
 
@@ -27,7 +27,7 @@ def show(summary: Summary, resume: str, console: Console) -> None:
 
 
 def sentences(summary: Summary, resume: str) -> list[str]:
-    """What a person needs to know, most important last."""
+    """Sentences about the result, the most important last."""
     view = summary.view
     rows = "1 row is" if view.rows == 1 else f"{view.rows:,} rows are"
     said = [f"{view.finished:,} of {rows} in {summary.output}."]

@@ -1,6 +1,6 @@
-"""How a batch goes on, while it does: bars by column and numbers by model on a terminal.
+"""The progress of a batch: bars by column and figures by model on a terminal.
 
-Where there is no terminal (a log, a pipe) there is a line now and then instead.
+Without a terminal (a log, a pipe), a line is written now and then instead.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 REFRESH_S = 0.25
 LINE_S = 30.0
-"""How often a line is written where there is no terminal."""
+"""Interval of progress lines without a terminal."""
 WINDOW_S = 10.0
 """Seconds over which rates are measured."""
 BAR_COLUMNS = 30
 
 
 class BatchPace:
-    """How fast things go, from the looks of the last seconds."""
+    """Rates of progress over the last seconds."""
 
     def __init__(self) -> None:
         self._looks: deque[BatchView] = deque()
@@ -39,21 +39,21 @@ class BatchPace:
             self._looks.popleft()
 
     def rate(self, count: Callable[[BatchView], int]) -> float:
-        """What is counted, per second."""
+        """The rate of a count, per second."""
         first, last = self._looks[0], self._looks[-1]
         passed_s = last.elapsed_s - first.elapsed_s
         return (count(last) - count(first)) / passed_s if passed_s > 0.0 else 0.0
 
 
 def eta(left: int, rate: float) -> str:
-    """How much longer, in words; nothing when there is no telling."""
+    """The remaining time in words; empty if it is unknown."""
     if left <= 0:
         return "done"
     return format_duration(math.ceil(left / rate)) if rate > 0.0 else ""
 
 
 def picture(view: BatchView, pace: BatchPace) -> Any:
-    """Everything that is shown, as rich draws it."""
+    """The whole display, as a rich renderable."""
     from rich.console import Group
 
     return Group(_headline(view), _columns(view, pace), _models(view, pace))
@@ -103,7 +103,7 @@ def _models(view: BatchView, pace: BatchPace) -> Any:
 
 
 def _held(model: ModelView) -> str:
-    """What keeps calls back, if anything does."""
+    """Why calls are held back; empty if they are not."""
     if model.cooldown_s > 0.0:
         return f"waits {format_duration(model.cooldown_s)}"
     if model.budget:
@@ -133,7 +133,7 @@ def line(view: BatchView, pace: BatchPace) -> str:
 async def showing(
     look: Callable[[], BatchView], stream: TextIO, *, is_terminal: bool
 ) -> AsyncIterator[None]:
-    """Shows a run as it goes, until the block is left."""
+    """Shows the progress of a run until the block ends."""
     with ExitStack() as drawn:
         if is_terminal:
             from rich.live import Live

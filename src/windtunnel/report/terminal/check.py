@@ -1,4 +1,4 @@
-"""What a person sees after a check: the verdict, limits, decisions that differ, figures."""
+"""Terminal output of a check: the verdict, limits, decisions that differ, figures."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ DECISION_HEADS = ("decisions", "made", "differ", "first")
 
 
 def show(found: dict[str, Any], folder: Path | None, console: Console) -> None:
-    """Prints all of it, and where the page is."""
+    """Prints the check, and where the page is."""
     title = Text.assemble((title_of(found), "bold"))
     console.print(title.append(f"  {traffic_of(found)}", "dim"), soft_wrap=True)
     console.print()
@@ -70,7 +70,7 @@ def outcome_of(found: dict[str, Any]) -> str:
 
 
 def traffic_of(found: dict[str, Any]) -> str:
-    """Which requests both sides got."""
+    """The requests that both sides got."""
     base, changed = found["requests"]
     count = f"{base:,}" if base == changed else f"{base:,} and {changed:,}"
     source = f" of {found['traffic']}" if found["traffic"] is not None else ""
@@ -88,7 +88,7 @@ def limit_rows(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def decision_rows(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Kind, how many, how many differ, and the first of those."""
+    """The kind of decision, how many were made, how many differ, and the first difference."""
     return [
         (one["kind"], f"{one['decided']:,}", _share(one), _first(one["first"]))
         for one in found["decisions"]

@@ -1,4 +1,4 @@
-"""What a person sees after a comparison: for each design, what is better, worse, or neither."""
+"""Terminal output of a comparison: for each design, what is better, worse, or neither."""
 
 import itertools
 import re
@@ -43,15 +43,16 @@ BRIEF = {
     ONE_SAMPLE: "one run",
     UNKNOWN: NOTHING,
 }
-"""Verdicts for screens that have no room for them."""
+"""Short verdicts for narrow screens."""
 HEADER_WIDTHS = (16, 12, 10)
-"""Of the names of designs above their columns, which take several lines; the widest that fits."""
+"""Widths of design names above their columns, wrapped to several lines; the widest that fits is
+used."""
 LARGEST_PERCENT = 10_000.0
-"""Beyond it digits are noise."""
+"""Larger percentages are not shown exactly: their digits are noise."""
 
 
 class ComparisonLayout(NamedTuple):
-    """What is left of a table on narrower and narrower screens."""
+    """The parts of a table that remain on narrower screens."""
 
     columns: tuple[int, ...] = (0, 1, 2, 3, 4)
     ends: bool = True  # both ends of intervals
@@ -65,11 +66,11 @@ LAYOUTS = (
     ComparisonLayout((0, 1, 2, 4), ends=False, brief=True),
     ComparisonLayout((0, 1, 4), ends=False, brief=True),
 )
-"""The figures of the first design are in all: what is a difference without what it is of?"""
+"""All include the figures of the first design, without which a difference means little."""
 
 
 def show(comparison: dict[str, Any], folder: Path | None, console: Console) -> None:
-    """Prints a table for each design but the first, and where the page is."""
+    """Prints a table for each design except the first, and where the page is."""
     names = [design["name"] for design in comparison["designs"]]
     title = Text.assemble((title_of(comparison), "bold"))
     console.print(title.append(f"  {seeds_text(comparison['seeds'])}", "dim"))
@@ -88,14 +89,14 @@ def show(comparison: dict[str, Any], folder: Path | None, console: Console) -> N
 
 
 def title_of(comparison: dict[str, Any]) -> str:
-    """Which designs are compared with which."""
+    """Which designs are compared."""
     first, *others = (design["name"] for design in comparison["designs"])
     who = others[0] if len(others) == 1 else f"{len(others)} designs"
     return f"{who} against {first}"
 
 
 def tables(comparison: dict[str, Any], place: int) -> Iterable[Table]:
-    """A design against the first, for wide screens and for narrower ones."""
+    """A design compared with the first, for wide screens and then for narrower ones."""
     first, other = (comparison["designs"][number]["name"] for number in (0, place))
     interval = "difference, 95%" if has_intervals(comparison) else "difference"
     for layout, width in itertools.product(LAYOUTS, HEADER_WIDTHS):
@@ -110,7 +111,7 @@ def tables(comparison: dict[str, Any], place: int) -> Iterable[Table]:
 
 
 def broken(name: str, width: int) -> str:
-    """A name in lines that are no longer than that, broken after its marks where it has some."""
+    """A name split into lines of at most `width`, preferably after its punctuation."""
     lines = [""]
     for part in re.findall(r"[^\s.,:/=_-]*[\s.,:/=_-]?", name):
         for start in range(0, len(part), width):
@@ -122,7 +123,7 @@ def broken(name: str, width: int) -> str:
 
 
 def has_intervals(comparison: dict[str, Any]) -> bool:
-    """Whether differences have ends, and not a middle alone."""
+    """Whether differences have intervals."""
     return any(
         design["difference"]["low"] is not None
         for metric in comparison["metrics"]
@@ -148,7 +149,7 @@ def _cells(metric: dict[str, Any], place: int, layout: ComparisonLayout) -> tupl
 
 
 def doubts(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """The gravest finding of each design that has one: (severity, sentence, whose)."""
+    """The most severe finding of each design that has one: (severity, sentence, designs)."""
     found: dict[tuple[str, str], list[str]] = {}
     for design in comparison["designs"]:
         trust = design["trust"]
@@ -162,7 +163,7 @@ def doubts(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def shown_metrics(comparison: dict[str, Any]) -> list[dict[str, Any]]:
-    """All but those that are zero for every design in every run."""
+    """All metrics except those that are zero for every design in every run."""
     return [
         metric
         for metric in comparison["metrics"]
@@ -171,9 +172,9 @@ def shown_metrics(comparison: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def ends_of(unit: str, difference: dict[str, Any]) -> tuple[list[float], str] | None:
-    """Low end, middle and high end of a difference, with the unit that people read it in.
+    """Low end, middle and high end of a difference, with the unit it is shown in.
 
-    One sample has a middle, and no ends apart from it.
+    With one sample, the ends equal the middle.
     """
     if difference["mean"] is None:
         return None
@@ -187,7 +188,7 @@ def ends_of(unit: str, difference: dict[str, Any]) -> tuple[list[float], str] | 
 
 
 def difference_cell(unit: str, difference: dict[str, Any]) -> str:
-    """Both ends of an interval: percent of the first, of a share points."""
+    """Both ends of an interval: percent of the first design, or points for a share."""
     found = ends_of(unit, difference)
     if found is None:
         return NOTHING
@@ -203,14 +204,14 @@ def middle_cell(unit: str, difference: dict[str, Any]) -> str:
 
 
 def bounded(value: float, sign: str) -> str:
-    """A number with its sign; of percent few digits."""
+    """A number with its sign; very large percentages are cut off."""
     if sign == "%" and value > LARGEST_PERCENT:
         return f">{signed(LARGEST_PERCENT)}"
     return signed(value)
 
 
 def signed(value: float) -> str:
-    """Three digits at most, and never nothing for something."""
+    """A number with its sign, rounded to about three digits; never shown as 0 unless it is."""
     size = abs(value)
     if size >= 99.95:
         return f"{value:+,.0f}"

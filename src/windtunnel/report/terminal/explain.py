@@ -1,4 +1,4 @@
-"""Prints explanations for people."""
+"""Prints explanations."""
 
 from textwrap import wrap
 
@@ -131,7 +131,7 @@ def _step(step: CauseStep, console: Console) -> None:
 
 
 def _line(text: str, console: Console) -> None:
-    """A sentence, of which the lines after the first stand further in."""
+    """Prints a sentence with a hanging indent."""
     wide = console.width >= NARROW
     first, later = (INDENT, 3 * INDENT) if wide else ("", "")
     lines = wrap(text, max(console.width, 1), initial_indent=first, subsequent_indent=later)

@@ -1,4 +1,4 @@
-"""Gangs for people: tables as kubectl prints them, the tree of a gang, what waits."""
+"""Terminal output of gangs: tables as in kubectl, the tree of a gang, and what is pending."""
 
 from collections.abc import Iterator
 from textwrap import wrap
@@ -10,7 +10,7 @@ from windtunnel.core.units import format_duration
 from windtunnel.report.terminal.layout import print_table, say
 
 MOST_EVENTS = 30
-"""The newest are shown; all of them are in the JSON."""
+"""The newest events are shown; all of them are in the JSON."""
 MOST_NODES = 40
 Branch = tuple[str, list[Any]]
 """A line of a tree, and the branches below it."""
@@ -26,7 +26,8 @@ ALARMS = (
 def show_status(
     status: dict[str, Any], console: Console, *, wide: bool = False, live: bool = False
 ) -> None:
-    """Everything in one screen; `wide` adds every pod and every node. What is `live` is now."""
+    """Prints the whole status; `wide` adds every pod and every node. A `live` status needs no
+    time."""
     if not live:
         say(console, f"at {format_duration(status['at_s'])}")
         console.print()
@@ -115,7 +116,7 @@ def _events(events: list[dict[str, Any]], console: Console) -> None:
 
 
 def tree_of(one: dict[str, Any]) -> list[str]:
-    """Lines of a tree: set, replicas, cliques and scaling groups, and what is wrong with each."""
+    """Lines of a tree: set, replicas, cliques and scaling groups, and the alarms of each."""
     branches = [
         (f"replica {part['replica']}", _members(part["cliques"]) + _groups(part["groups"]))
         for part in one["parts"]
@@ -124,7 +125,7 @@ def tree_of(one: dict[str, Any]) -> list[str]:
 
 
 def _drawn(branches: list[Branch], inside: str = "") -> Iterator[str]:
-    """Branches under one another, each with what hangs on it."""
+    """The lines of branches, each with those below it."""
     for at, (text, below) in enumerate(branches):
         turn, bar = ("└─", "   ") if at == len(branches) - 1 else ("├─", "│  ")
         yield f"{inside}{turn} {text}"
@@ -155,7 +156,7 @@ def _clique(clique: dict[str, Any]) -> str:
 
 
 def _alarms(thing: dict[str, Any]) -> str:
-    """What is the matter: the conditions that say so, with their reasons and messages."""
+    """The conditions that indicate trouble, with their messages or reasons."""
     said = [
         f"{condition['type']} ({condition['message'] or condition['reason']})"
         for condition in thing["conditions"]

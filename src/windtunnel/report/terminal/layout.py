@@ -1,4 +1,4 @@
-"""Tables and sentences for people, all in one style: no borders, figures right, nothing cut."""
+"""Tables and sentences in one style: no borders, figures aligned right, nothing truncated."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
@@ -13,19 +13,19 @@ from rich.text import Text
 from windtunnel.core.errors import printable
 
 WIDEST = 1_000
-"""Columns that no table here needs."""
+"""Wider than any table here."""
 INDENT = "  "
 NARROW = 40
-"""Screens with fewer columns have none to spare for an indent."""
+"""Narrower screens get no indent."""
 
 Rows = Iterable[Sequence[Any]]
-"""Cells are text or what else rich can draw."""
+"""Cells are text or other rich renderables."""
 
 
 class Screen(Console):
-    """A terminal for text that is already what it should be: no markup, no guessing.
+    """A console that prints text as it is: no markup, no highlighting.
 
-    Names and messages in it may be of others: nothing in them reaches the terminal that steers it.
+    Names and messages may be untrusted: control characters in them do not reach the terminal.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -39,14 +39,14 @@ class Screen(Console):
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """Standard output, or standard error."""
+    """A console on standard output or standard error."""
     return Screen(stderr=stderr)
 
 
 def table_of(
     heads: Sequence[str], rows: Rows, *, words: int = 1, left: Iterable[int] = ()
 ) -> Table:
-    """A table whose first columns, and those of `left`, hold words, and the others figures."""
+    """A table with text in the first columns and in those of `left`, and figures in the others."""
     table = Table(
         *map(printable, heads), box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
     )
@@ -71,14 +71,14 @@ def narrower(
 def chosen(
     heads: Sequence[str], rows: Sequence[Sequence[Any]], choices: Iterable[Sequence[str]]
 ) -> Iterator[Table]:
-    """The same table with the first column and some choice of the others, by their heads."""
+    """The same table with the first column and each choice of the others, by header."""
     for names in choices:
         places = [0, *(heads.index(name, 1) for name in names)]
         yield table_of([heads[at] for at in places], [[row[at] for at in places] for row in rows])
 
 
 def print_fitting(console: Console, tables: Iterable[Table]) -> None:
-    """Prints the first that fits on the screen, or the last uncut."""
+    """Prints the first table that fits the screen, or the last one in full."""
     unlimited = console.options.update(max_width=WIDEST)
     for table in tables:
         columns = Measurement.get(console, unlimited, table).maximum
@@ -93,17 +93,17 @@ def print_table(console: Console, heads: Sequence[str], rows: Rows, *, words: in
 
 
 def say(console: Console, sentence: str, style: str = "") -> None:
-    """A sentence on a line of its own, never broken: a path in two cannot be copied."""
+    """Prints a sentence without wrapping it: a path split over lines cannot be copied."""
     console.print(Text(printable(sentence), style), soft_wrap=True)
 
 
 def say_indented(console: Console, sentence: str, style: str = "") -> None:
-    """A sentence broken into lines that fit, all moved in."""
+    """Prints a sentence wrapped to the screen and indented."""
     say(console, indented(console, sentence)[0], style)
 
 
 def indented(console: Console, sentence: str) -> tuple[str, int]:
-    """A sentence broken into lines that fit, all moved in, and how far."""
+    """A sentence wrapped to the screen and indented, and the width of the indent."""
     indent = INDENT if console.width >= NARROW else ""
     lines = wrap(sentence, max(console.width, 1), initial_indent=indent, subsequent_indent=indent)
     return "\n".join(lines), len(indent)

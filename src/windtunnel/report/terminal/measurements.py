@@ -1,4 +1,4 @@
-"""Measured servers as tables: an observation, and a measured trace beside its simulation."""
+"""Measured servers as tables: an observation, or a measured trace beside its simulation."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +14,7 @@ COMPARED = ("mean", "p50", "p90", "p95", "p99")
 
 
 def show_reality(found: dict[str, Any], title: str, console: Console | None = None) -> None:
-    """Prints what `compare_with_reality` found."""
+    """Prints the result of `compare_with_reality`."""
     console = console or screen()
     requests = found["requests"]
     say(console, title, "bold")
@@ -37,7 +37,7 @@ def show_reality(found: dict[str, Any], title: str, console: Console | None = No
 
 
 def compared_latencies(console: Console, latency: dict[str, dict[str, Any]]) -> None:
-    """Prints measured and simulated latencies beside each other."""
+    """Prints measured and simulated latencies side by side."""
     heads = ("latency", "", "measured", "simulated", "error")
     tables = (table_of(heads, _compared_rows(latency, short), words=2) for short in (0, 1))
     print_fitting(console, tables)
@@ -93,7 +93,7 @@ def _print_advice(console: Console, found: dict[str, Any]) -> None:
 
 OBSERVED = {"ttft": "TTFT", "tpot": "TPOT", "itl": "gap between pieces", "e2e": "E2E"}
 OBSERVED_FIGURES = (("mean", "p50", "p90", "p95", "p99", "max"), ("mean", "p50", "p90", "p99"))
-"""What is left out first on a narrow screen."""
+"""Columns for a wide and for a narrow screen."""
 
 
 def show_observation(

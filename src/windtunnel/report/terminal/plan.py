@@ -1,4 +1,4 @@
-"""What a person sees after a plan: the answer, then the next best, then why not the others."""
+"""Terminal output of a plan: the answer, then the runners-up, then why not the others."""
 
 import re
 import shlex
@@ -25,7 +25,7 @@ DATA = "plan.json"
 PAGE = "report.html"
 FILES = (DATA, PAGE)
 MOST_KINDS = 8
-"""Kinds of deployment of which a screen says why not; the page has all."""
+"""Limit on the kinds of deployment that the screen explains; the page has all."""
 LONGEST_COMMAND = 400
 REASONS = {
     "best": "the answer",
@@ -47,7 +47,7 @@ REASONS = {
 
 
 class PlannedScenario(NamedTuple):
-    """What was planned: the scenario, and what the command line made of it."""
+    """The scenario that was planned, and the overrides of the command line."""
 
     scenario: Path
     sets: Sequence[str] = ()
@@ -86,12 +86,12 @@ def answer_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def parts_of(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The answers for several models, each in the form of an answer for one; or the only one."""
+    """The answers for each of several models, in the form of a single answer; or the only one."""
     return found.get("models") or [found]
 
 
 def _joint_lines(found: Mapping[str, Any]) -> list[str]:
-    """Of several models: what all cost together, then each."""
+    """For several models: the joint cost, then each model."""
     names = [one["model"] for one in found["models"] if one["best"] is None]
     first = f"{counted(len(found['models']), 'model')}: {cost(found['budget'], found)}"
     if found["searched"]["out_of_budget"]:
@@ -114,7 +114,7 @@ def _joint_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _budget_lines(found: Mapping[str, Any]) -> list[str]:
-    """What is taken of each accelerator: `8 of 24 h100-sxm in 1 machine, 2 of them idle`."""
+    """The accelerators used of each type: `8 of 24 h100-sxm in 1 machine, 2 of them idle`."""
     lines = []
     machine = found["budget"]["machine"]
     for row in (one for one in found["budget"]["accelerators"] if one["taken"]):
@@ -223,7 +223,7 @@ def _show_deployment(found: Mapping[str, Any], asked: PlannedScenario, console: 
 
 
 def _show_others(found: Mapping[str, Any], console: Console) -> None:
-    """The runners-up, and why not the others."""
+    """Prints the runners-up, and why not the others."""
     of = f" for {found['model']}" if "model" in found else ""
     if found["runners_up"] and found["best"] is not None:
         console.print()
@@ -240,9 +240,9 @@ def _show_others(found: Mapping[str, Any], console: Console) -> None:
 
 
 def command_of(row: Mapping[str, Any], asked: PlannedScenario) -> str:
-    """What simulates a candidate, of the scenario as it was asked about.
+    """The command that simulates a candidate of the scenario.
 
-    A run does without the section `plan`, and so without what was set in it.
+    A run does not need the section `plan`, so settings in it are omitted.
     """
     import json
 
@@ -268,11 +268,11 @@ def _cells(row: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The best candidate for less of each kind of deployment; the closest first.
+    """For each kind of deployment, the candidate to explain; the highest attainment first.
 
-    That is the one with the most servers of those that cost no more than the answer; else the
-    cheapest, unless it is a runner-up. Where there is no answer, the one that attained most; else
-    the cheapest that only the budget rules out.
+    That is the most expensive one that costs no more than the answer; else the cheapest, unless the
+    kind has the answer or a runner-up. Without an answer, the one that attained most; else the
+    cheapest that only the budget rules out.
     """
     best = found["best"]
     taken = {row["number"] for row in [best, *found["runners_up"]] if row is not None}
@@ -297,7 +297,7 @@ def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _cheapest_over(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Of those that no bound rules out, only the budget."""
+    """The cheapest candidate that only the budget rules out."""
     over = (row for row in rows if row["reason"] == "over-budget")
     return min(over, key=lambda row: (row["cost_per_hour"], row["number"]), default=None)
 
@@ -325,7 +325,7 @@ def _show_curve(found: Mapping[str, Any], console: Console) -> None:
 
 
 def curve_cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """A load that was tried, and what was seen there."""
+    """The cells of a load that was tried."""
     rate, late = row["requests_per_s"], row["ttft_p95"]
     return {
         "load": f"{row['load']:.3g} x",
@@ -348,7 +348,7 @@ def _show_search(found: Mapping[str, Any], console: Console) -> None:
 
 
 def searched(found: Mapping[str, Any]) -> list[str]:
-    """How the answer was come by."""
+    """Sentences about how the answer was found."""
     of = found["searched"]
     runs = counted(of["runs"], "full-length run")
     if of["whole_runs"] < of["runs"]:
@@ -382,7 +382,7 @@ def _budget(found: Mapping[str, Any]) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share in percent: one decimal, none where it is whole; never all for less than all."""
+    """A share in percent with one decimal unless that is 0; never 100% for less than all."""
     if value is None:
         return "-"
     shown = f"{100.0 * value:.1f}"

@@ -1,4 +1,4 @@
-"""The progress of long commands: a line or bar on a terminal, some lines in a file or pipe."""
+"""Progress of long commands: a line or bar on a terminal, occasional lines in a file or pipe."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,11 +10,11 @@ from windtunnel.core.units import format_count, format_duration
 from windtunnel.twin.simulation import Simulation
 
 PATIENCE_S = 2.0
-"""Shorter runs show nothing: a bar that flashes is no help."""
+"""Shorter runs show nothing: a bar that only flashes is no help."""
 
 REFRESH_S = 0.1
 LINE_S = 30.0
-"""How often a long count writes a line where nothing can be drawn over."""
+"""Interval of progress lines where nothing can be redrawn."""
 USUAL_COLUMNS = 80
 CLEAR = "\r\x1b[2K"
 
@@ -22,12 +22,12 @@ Clock = Callable[[], float]
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether it is a terminal, where lines can be drawn over."""
+    """Whether the stream is a terminal, on which lines can be redrawn."""
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class StatusLine:
-    """One line that is drawn over itself, ten times a second at most."""
+    """One line that redraws itself, at most ten times a second."""
 
     def __init__(self, stream: TextIO, patience_s: float, clock: Clock) -> None:
         self._stream = stream
@@ -37,7 +37,7 @@ class StatusLine:
         self._shown = False
 
     def show(self, text: Callable[[float], str]) -> None:
-        """Draws a text, which is told how many seconds have passed."""
+        """Draws the text that the function returns for the elapsed seconds."""
         now_s = self._clock()
         elapsed_s = now_s - self._started_s
         if elapsed_s < self._patience_s or now_s - self._drawn_s < REFRESH_S:
@@ -58,7 +58,7 @@ class StatusLine:
 def status_line(
     stream: TextIO | None, patience_s: float = PATIENCE_S, clock: Clock = monotonic_s
 ) -> Iterator[StatusLine | None]:
-    """A line on a terminal, or None where the stream is not a terminal."""
+    """A status line on a terminal; None if the stream is not a terminal."""
     if stream is None or not is_terminal(stream):
         yield None
         return
@@ -73,7 +73,7 @@ def status_line(
 def progress(
     duration_s: float | None, stream: TextIO | None, clock: Clock = monotonic_s
 ) -> Iterator[Callable[[Simulation], None] | None]:
-    """Gives a `look` for a simulation, or None where the stream is not a terminal."""
+    """Yields a `look` for a simulation; None if the stream is not a terminal."""
     with status_line(stream, clock=clock) as line:
         if line is None:
             yield None
@@ -97,7 +97,8 @@ def _simulated(simulation: Simulation, duration_s: float | None, elapsed_s: floa
 def counting(
     what: str, stream: TextIO | None, clock: Clock = monotonic_s
 ) -> Iterator[Callable[..., None]]:
-    """Gives a function that shows how far a count has come: `7 of 29 runs`, perhaps with a note."""
+    """Yields a function that shows the progress of a count: `7 of 29 runs`, optionally with a
+    note."""
     if stream is not None and not is_terminal(stream):
         lines = ProgressLines(what, stream, clock)
         yield lambda count, total, note="": lines.update(count, total, 0, note)
@@ -117,7 +118,7 @@ def counting(
 
 
 class ProgressLines:
-    """How far a long count has come, as lines of text."""
+    """The progress of a long count, as lines of text."""
 
     def __init__(self, what: str, stream: TextIO, clock: Clock) -> None:
         self._what = what
@@ -146,11 +147,11 @@ class ProgressLines:
 def bar(
     what: str, stream: TextIO | None, clock: Clock = monotonic_s
 ) -> Iterator[Callable[..., None]]:
-    """Gives a function that shows how far a long count has come, as a bar with the time left.
+    """Yields a function that shows the progress of a long count, as a bar with the time left.
 
-    It takes how many have ended, of how many, and how many of those had ended before: they say
-    nothing of how long the others take; and perhaps a note. In a file or a pipe it is a line every
-    half minute.
+    Its arguments are the number finished, the total, how many of those were finished before the
+    start (excluded from the time estimate), and an optional note. In a file or a pipe it writes a
+    line every half minute.
     """
     if stream is None:
         yield lambda *_: None

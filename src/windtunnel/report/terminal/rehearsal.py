@@ -10,7 +10,7 @@ MARKS = {"same": " ", "explained": "~", "differs": "!"}
 
 
 def shown(found: RehearsalComparison, name: str, folder: Path | None) -> Iterator[str]:
-    """Line by line: what was compared, then what differs, then what was not rehearsed."""
+    """Lines of text: what was compared, then what differs, then what was not rehearsed."""
     yield f"{name}: rehearsed on a real API server, beside its simulation"
     yield ""
     heads = ("", "", "simulated", "rehearsed", "")

@@ -1,4 +1,4 @@
-"""The text that a person sees after a run: what happened, how fast, where the files are."""
+"""Terminal output of a run: what happened, how fast, and where the files are."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -52,7 +52,7 @@ FIGURES = (
     ("mean", "p50", "p99"),
     ("mean", "p99"),
 )
-"""What is left out first on a narrow screen."""
+"""Columns for narrower and narrower screens."""
 
 
 def show(
@@ -64,10 +64,10 @@ def show(
     *,
     by_chance: bool = True,
 ) -> None:
-    """Prints a result for people, and where its files are; `slos` are those of its scenario.
+    """Prints a result, and where its files are; `slos` are those of its scenario.
 
-    `also` are files that were asked for, by what they have. `by_chance`: whether another seed would
-    change anything.
+    `also` are additional files, by their content. `by_chance`: whether another seed would change
+    anything.
     """
     targeted = {name for name in result["slo"] if _has_target(slos[name])}
     console.print(_headline(result))
@@ -113,7 +113,7 @@ def show(
 
 
 def latencies_of(result: dict[str, Any]) -> dict[str, dict[str, float | None]]:
-    """The latencies to show; that of the gateway is left out where there is none."""
+    """The latencies to show; that of the gateway is omitted if there is none."""
     latency = result["latency"]
     return {key: latency[key] for key in LATENCIES if key != "gateway" or latency[key]["mean"]}
 
@@ -126,7 +126,7 @@ def _headline(result: dict[str, Any]) -> Text:
 
 
 def measured_text(result: dict[str, Any]) -> str:
-    """Which part of the run its figures are of; nothing where it is the whole."""
+    """The part of the run that figures are measured over; empty if it is the whole."""
     window = result.get("measured")
     if window is None:
         return ""
@@ -165,7 +165,7 @@ def _sentences(result: dict[str, Any], *, goodput: bool) -> list[str]:
 
 
 def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
-    """The same table, narrower and narrower."""
+    """The table of latencies for narrower and narrower screens."""
     heads = ("latency", *FIGURES[0])
     for short in (0, 1):
         rows = [
@@ -186,6 +186,6 @@ def _pools(result: dict[str, Any]) -> Iterable[Table]:
 
 
 def differing(pools: dict[str, dict[str, Any]]) -> list[str]:
-    """What is worth a word of each pool: its model and its cluster, where there are several."""
+    """The columns that distinguish pools: model and cluster, each if there are several."""
     keys = ("model", "cluster")
     return [key for key in keys if len({pool.get(key) for pool in pools.values()}) > 1]

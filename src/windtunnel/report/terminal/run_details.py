@@ -1,4 +1,4 @@
-"""Details of a run for its table: endings, classes, models, tenants, gangs, machines, faults."""
+"""Details of a run for its table: outcomes, classes, models, tenants, gangs, machines, faults."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,20 +12,20 @@ from windtunnel.report.terminal.layout import narrower
 
 MOST_REASONS = 4
 MOST_ROWS = 6
-"""Of tenants."""
+"""Limit on the rows of tenants."""
 
 Entry = dict[str, Any]
 
 
 def prefix_share(result: Entry) -> float | None:
-    """The share of the prompt tokens of completed requests that prefix caches spared."""
+    """The share of the prompt tokens of completed requests that prefix caches saved."""
     tokens = result["tokens"]
     spared: float | None = tokens["prefix_hit"] / tokens["prompt"] if tokens["prompt"] else None
     return spared
 
 
 def ending_lines(result: Entry, names: dict[str, str]) -> list[str]:
-    """The most frequent reasons why requests were not completed, one to a line."""
+    """The most frequent reasons why requests were not completed, one per line."""
     found = [
         (-count, names[outcome], reason)
         for outcome, reasons in result["reasons"].items()
@@ -43,7 +43,7 @@ def ending_lines(result: Entry, names: dict[str, str]) -> list[str]:
 
 
 def class_tables(slos: dict[str, Entry], targeted: set[str]) -> Iterable[Table]:
-    """The classes of service; where there are several, each with its latencies."""
+    """The SLO classes; if there are several, each with its latencies."""
     rows = []
     for name, slo in slos.items():
         requests, attained, *others = cells_of("slo.CLASS", slo)
@@ -53,7 +53,7 @@ def class_tables(slos: dict[str, Entry], targeted: set[str]) -> Iterable[Table]:
 
 
 def part_tables(part: str, entries: dict[str, Entry], most: int = MOST_ROWS) -> Iterable[Table]:
-    """Models or tenants, those with the most requests first, narrower and narrower."""
+    """Models or tenants, those with the most requests first, for narrower and narrower screens."""
     order = sorted(entries, key=lambda name: -_requests(entries[name]))
     rows = [[name, *cells_of(part, entries[name])] for name in order[:most]]
     if len(order) > most:
@@ -67,7 +67,8 @@ def _requests(entry: Entry) -> int:
 
 
 def part_lines(result: Entry) -> list[str]:
-    """A sentence each on what the run had: cached prompts, tenants, a gateway and so on."""
+    """A sentence for each feature that the run used: cached prompts, tenants, a gateway and so
+    on."""
     lines = []
     spared = prefix_share(result)
     if spared:
@@ -106,7 +107,7 @@ def part_lines(result: Entry) -> list[str]:
 
 
 def scaling_lines(scaling: Entry | None) -> list[str]:
-    """How often an autoscaler changed sizes, and how far it was under- and over-provisioned."""
+    """How often an autoscaler changed sizes, and how far pools were under- and over-provisioned."""
     if scaling is None:
         return []
     turns = scaling["direction_changes"]
@@ -120,7 +121,7 @@ def scaling_lines(scaling: Entry | None) -> list[str]:
 
 
 def _draft_lines(pools: dict[str, Entry]) -> list[str]:
-    """What a step gave a request, of pools that draft."""
+    """Tokens per step and acceptance rates, for pools with speculative decoding."""
     lines = []
     for name, pool in pools.items():
         drafts = pool.get("speculative")
@@ -155,7 +156,7 @@ def _tier_lines(pools: dict[str, Entry]) -> list[str]:
 
 
 COLUMNS = ("machines", "on average", "most", "created", "lost", "cost", "machine hours")
-"""What is left out first on a narrow screen is the last of them."""
+"""The last column is the first to be omitted on a narrow screen."""
 FEWEST_COLUMNS = 4
 TAKEN = {
     "machine-loss": "machine",
@@ -164,13 +165,13 @@ TAKEN = {
     "spot-reclaim": "machine",
     "engine-crash": "server",
 }
-"""Faults that take servers or machines away, and which."""
+"""Faults that take servers or machines away, and which of them."""
 MOST_SHORT = 3
 AN_HOUR_S = 3600.0
 
 
 def infrastructure_lines(result: Entry) -> list[str]:
-    """A sentence on gangs and one on what the fleet did, where there are any."""
+    """A sentence about gangs and one about fleet actions, if there are any."""
     lines = []
     gangs, fleet = result["gangs"], result["fleet"]
     if gangs is not None:
@@ -187,7 +188,7 @@ def infrastructure_lines(result: Entry) -> list[str]:
 
 
 def fault_lines(result: Entry) -> list[str]:
-    """A sentence on the faults that were injected, where there were any."""
+    """A sentence about the injected faults, if there are any."""
     faults = result["faults"]
     if not faults:
         return []
@@ -212,7 +213,7 @@ def _two_percentiles(times: Entry) -> str:
 
 
 def short_lines(fleet: Entry) -> list[str]:
-    """The needs that were not met at the end, and why; of many the first."""
+    """The unmet needs at the end, and why; up to a limit."""
     short = fleet["short"]
     lines = [f"{name}: {why}" for name, why in list(short.items())[:MOST_SHORT]]
     more = len(short) - MOST_SHORT
@@ -220,7 +221,7 @@ def short_lines(fleet: Entry) -> list[str]:
 
 
 def machine_tables(fleet: Entry, simulated_s: float) -> Iterable[Table]:
-    """Machines by kind, narrower and narrower."""
+    """Machines by kind, for narrower and narrower screens."""
     rows = []
     for name, pool in fleet["pools"].items():
         mean = pool["machine_seconds"] / (simulated_s or 1.0)

@@ -1,4 +1,4 @@
-"""What a person sees of a study of sensitivity: a bar per setting, and how sure it is."""
+"""Terminal output of a sensitivity study: a bar per setting, and its confidence."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,22 +18,22 @@ FULL, EMPTY = "\N{FULL BLOCK}", "\N{LIGHT SHADE}"
 
 
 class SettingRow(NamedTuple):
-    """A setting as it is shown."""
+    """The row of a setting."""
 
     name: str
     path: str
     values: str
     share: float
-    """Of the longest bar."""
+    """Relative to the longest bar."""
     reach: tuple[float, float]
-    """Both ends of what the bar may be, as such shares."""
+    """Both ends of the bar's interval, on the same scale."""
     weight: str
     confidence: str
     further: str
 
 
 def rows_of(study: Mapping[str, Any]) -> list[SettingRow]:
-    """All settings, those that matter most first."""
+    """All settings, the most influential first."""
     morris, unit = study["method"] == MORRIS, study["metric"]["unit"]
     weight, sure = ("mu_star", "confidence") if morris else ("total", "total_confidence")
     longest = max((one[weight] + one[sure] for one in study["settings"]), default=0.0) or 1.0
@@ -60,7 +60,8 @@ def rows_of(study: Mapping[str, Any]) -> list[SettingRow]:
 
 
 def _way(one: Mapping[str, Any]) -> str:
-    """Which way a figure goes, and whether that depends on where and on the other settings."""
+    """The direction of the effect, and whether it depends on the values of this and other
+    settings."""
     mu, mu_star = one["mu"], one["mu_star"]
     if mu_star == 0.0:
         return "no effect"
@@ -74,11 +75,11 @@ def _way(one: Mapping[str, Any]) -> str:
 
 
 WIDEST_SHARE = 0.2
-"""Half an interval of Sobol's shares, of which no setting's may be wider."""
+"""Half width of a Sobol index's interval above which the number of samples is too low."""
 
 
 def heads_of(study: Mapping[str, Any]) -> tuple[str, str]:
-    """What the two columns of numbers are called."""
+    """The heads of the two columns of figures."""
     return ("moves it by", "which way") if study["method"] == MORRIS else ("with others", "alone")
 
 
@@ -97,7 +98,8 @@ def legend_of(study: Mapping[str, Any]) -> str:
 
 
 def doubt_of(study: Mapping[str, Any]) -> str | None:
-    """A sentence, where even the setting that matters most may not matter, or shares are vague."""
+    """A sentence if even the most influential setting may have no effect, or if shares are
+    imprecise."""
     weight, sure = ("mu_star", "confidence")
     if study["method"] != MORRIS:
         weight, sure = ("total", "total_confidence")
@@ -114,7 +116,7 @@ def doubt_of(study: Mapping[str, Any]) -> str | None:
 
 
 def headline_of(study: Mapping[str, Any]) -> str:
-    """The figure and how far it goes."""
+    """The figure, and its range."""
     unit = study["metric"]["unit"]
     low, mean, high = (text_of(unit, study[name]) for name in ("low", "mean", "high"))
     return f"{figure(study['metric']['name']).label}: {low} to {high}, {mean} on average"

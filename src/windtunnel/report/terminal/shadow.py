@@ -1,4 +1,4 @@
-"""What a person sees of a shadow: a forecast, two of them beside each other, or their quality."""
+"""Terminal output of a shadow: a forecast, two forecasts side by side, or their accuracy."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,12 +31,12 @@ COUNTS = {
 
 
 def counts_of(data: Mapping[str, Any]) -> list[str]:
-    """What was wrong with the records so far."""
+    """Problems with the records so far, each with its count."""
     return [f"{label}: {data[name]:,}" for name, label in COUNTS.items() if data[name]]
 
 
 def cell_of(name: str, value: float | None) -> str:
-    """A figure of a stretch in its unit."""
+    """A figure of a forecast, in its unit."""
     if value is None:
         return NOTHING
     return f"{value:.1f}" if name == "waiting" else text_of(UNITS[name], value)
@@ -49,7 +49,7 @@ def _count(value: int | None) -> str:
 def show_tick(
     tick: ShadowTick, console: Console, regrets: Mapping[str, PolicyRegret] | None = None
 ) -> None:
-    """A forecast with its intervals, and what other settings come to."""
+    """Prints a forecast with its intervals, and the results of other settings."""
     known = regrets or {}
     assert tick.forecast is not None
     rows = []
@@ -75,7 +75,7 @@ def show_tick(
 
 
 def show_present(data: Mapping[str, Any], console: Console) -> None:
-    """What is known of the cluster, and what is not known at all."""
+    """Prints what is known about the cluster, and what is not."""
     if data["cluster"] is not None:
         parts = [f"{label} {counts}" for label, counts in present_rows(data["cluster"])]
         say(console, f"ready in the cluster: {', '.join(parts) or 'nothing is known'}")
@@ -84,7 +84,7 @@ def show_present(data: Mapping[str, Any], console: Console) -> None:
 
 
 def present_rows(cluster: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What there is in a cluster, and how much of it is ready."""
+    """The objects in a cluster, and how many of them are ready."""
     rows = [
         (f"replicas of {name}", f"{one['ready']} of {one['wanted']}")
         for name, one in cluster["replicas"].items()
@@ -101,7 +101,7 @@ def _decisions(forecasts: TwinForecasts, name: str) -> str:
 
 
 def show_question(now: TwinForecast, asked: TwinForecast, console: Console) -> None:
-    """The forecast as things are, and as they would be."""
+    """Prints the forecast with current and with hypothetical settings."""
     rows = [
         (
             f"next {stretch}",
@@ -125,7 +125,7 @@ def show_question(now: TwinForecast, asked: TwinForecast, console: Console) -> N
 
 
 def show_accuracy(measured: Mapping[str, Any], console: Console) -> None:
-    """How right forecasts were."""
+    """Prints how accurate forecasts were."""
     rows = [
         (
             f"next {stretch}",

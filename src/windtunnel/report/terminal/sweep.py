@@ -1,4 +1,4 @@
-"""What a person sees after a sweep: a row per point, the best figures, and the Pareto front."""
+"""Terminal output of a sweep: a row per point, the best figures, and the Pareto front."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,12 +22,12 @@ from windtunnel.search.sweep.summary import best_of, mean_of
 from windtunnel.settings.fields import one_line
 
 MOST_ROWS = 40
-"""Points that a terminal shows; of more, the Pareto front."""
+"""Limit on the points shown; beyond it, the Pareto front."""
 MOST_FAILURES = 5
 LONGEST_VALUE = 28
 ON_FRONT = "*"
 SURE = 0.005
-"""A half width below half a percent, or half a point, is not worth its room."""
+"""Half widths below half a percent are not shown; for shares, below a tenth of that."""
 
 
 def show(summary: Mapping[str, Any], folder: Path | None, console: Console) -> None:
@@ -55,7 +55,7 @@ def show(summary: Mapping[str, Any], folder: Path | None, console: Console) -> N
 
 
 def _rows(summary: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], int]:
-    """The points that a table shows, and how many it leaves out."""
+    """The points that the table shows, and the number it omits."""
     measured = [point for point in summary["points"] if point["failed"] is None]
     if len(measured) <= MOST_ROWS:
         return measured, 0
@@ -65,7 +65,7 @@ def _rows(summary: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], int]:
 
 
 def _failures(failed: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """What was said of points that failed, each sentence once, and of which points."""
+    """The errors of failed points, each once, with its points."""
     found: dict[str, list[int]] = {}
     for point in failed:
         found.setdefault(one_line(point["failed"], 300), []).append(point["point"])
@@ -76,7 +76,7 @@ def _failures(failed: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterable[Table]:
-    """With intervals and fewer and fewer figures, at least two; then without intervals."""
+    """Tables with intervals and fewer and fewer figures, at least two; then without intervals."""
     several = any(figures["low"] is not None for figures in rows[0]["metrics"].values())
     names: list[str] = summary["shown"]
     for count in range(len(names), min(len(names), 2) - 1, -1) if several else ():
@@ -114,7 +114,7 @@ def _table(
 
 
 def figure_cell(point: Mapping[str, Any], name: str, *, ends: bool) -> str:
-    """A mean, and if there is room how far off it may be."""
+    """A mean and, with `ends`, half of its interval."""
     mean = mean_of(point, name)
     if mean is None:
         return NOTHING
@@ -130,7 +130,7 @@ def figure_cell(point: Mapping[str, Any], name: str, *, ends: bool) -> str:
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """The last words of paths, as many as make them unique."""
+    """The last components of paths, as many as make them unique."""
     for words in range(1, 33):
         names = [".".join(path.split(".")[-words:]) for path in paths]
         if len(set(names)) == len(names):

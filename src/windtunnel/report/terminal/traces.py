@@ -1,4 +1,4 @@
-"""What a trace is like, and how close a fit comes, as tables for people."""
+"""Terminal output of trace statistics, and of how close a fit comes."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,10 +19,10 @@ FIGURES = (
     ("mean", "p50", "p99", "max"),
     ("mean", "p50", "p99"),
 )
-"""What is left out first on a narrow screen."""
+"""Columns for narrower and narrower screens."""
 OBSERVED = {"ttft_s": ("observed TTFT", "TTFT"), "e2e_s": ("observed E2E", "E2E")}
 POOR_KS = 0.2
-"""The Kolmogorov-Smirnov distance above which a fit is not like its trace."""
+"""The Kolmogorov-Smirnov distance above which a fit does not resemble its trace."""
 POOR = {"prompt": "prompt lengths", "output": "output lengths", "gaps": "gaps"}
 NOT_FITTED = {
     "length_correlation": "prompt and output lengths are correlated",
@@ -35,7 +35,8 @@ NOT_FITTED = {
 
 
 def sparkline(counts: Sequence[int], width: int = WIDEST_LINE) -> str:
-    """Counts as bars, several to a bar where there are more than fit; a bar that is seen is > 0."""
+    """Counts as bars, several counts to a bar if there are too many; a count above 0 is always
+    visible."""
     size = max(-(-len(counts) // width), 1)
     bars = [sum(counts[at : at + size]) for at in range(0, len(counts), size)]
     most = max(bars, default=0)
@@ -105,7 +106,7 @@ def _number(value: float | None) -> str:
 
 
 def _lengths(figures: dict[str, Any]) -> Iterator[Table]:
-    """The same table, narrower and narrower."""
+    """The table of lengths for narrower and narrower screens."""
     keys = FIGURES[0]
     for short in (0, 1):
         rows = []
@@ -124,7 +125,7 @@ def _lengths(figures: dict[str, Any]) -> Iterator[Table]:
 
 
 def show_fit(figures: dict[str, Any], console: Console | None = None) -> None:
-    """Prints the trace beside what its fit generates."""
+    """Prints the trace beside the traffic that its fit generates."""
     console = console or screen()
     rows = {
         "rate, 1/s": figures["rate_per_s"],

@@ -1,4 +1,4 @@
-"""The last lines after a run: how far to trust it, the gravest doubts first."""
+"""The last lines after a run: how far to trust it, the most severe findings first."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from windtunnel.report.terminal.layout import INDENT, chosen, indented, print_fi
 
 MOST_LINES = 3
 FIGURES = (("mean", "p50", "p95", "p99"), ("mean", "p50", "p99"), ("mean", "p99"))
-"""What is left out first on a narrow screen."""
+"""Columns for narrower and narrower screens."""
 COLOURS = {GOOD: "green", CAUTION: "yellow", DOUBT: "red"}
 
 
 def show_trust(
     trust: dict[str, Any], console: Console, *, by_chance: bool, data: str = "result.json"
 ) -> None:
-    """Prints the verdict and a few findings; a run with nothing to say against it gets one line.
+    """Prints the verdict and a few findings; a run without objections gets one line.
 
     `by_chance`: whether another seed would change anything. `data` is the file with all findings.
     """
@@ -44,13 +44,13 @@ def show_trust(
 
 
 def intervals_are(trust: dict[str, Any]) -> str:
-    """What intervals are of: of chance too, or of errors of step times alone."""
+    """What intervals cover: chance as well, or errors of step times alone."""
     of_chance = trust["repeats"] is None or trust["repeats"]["by_chance"] is not None
     return "95% of further runs" if of_chance else "fast to slow steps"
 
 
 def interval_rows(trust: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """What further runs may show, a row for each latency; none of one run alone."""
+    """Intervals of further runs, a row for each latency; empty after a single run."""
     intervals = trust["latency_intervals"]
     if intervals is None:
         return []
@@ -61,7 +61,7 @@ def interval_rows(trust: dict[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def interval_cell(ends: list[float] | None) -> str:
-    """Both ends, with the unit once where it is the same."""
+    """Both ends of an interval; the unit is shown once if both have the same."""
     if ends is None:
         return "-"
     low, high = (duration_cell(end) for end in ends)
