@@ -75,7 +75,7 @@ class PoolFacts(msgspec.Struct, frozen=True):
     bounds: MeasuredBounds | None
     """The largest steps that were measured."""
     extrapolated: dict[str, Any] | None
-    """How many of its steps exceeded them; None if there are no bounds."""
+    """The share of time and the steps beyond them; None if there are no bounds."""
     assumptions: Sequence[str] = ()
     """Sentences about settings whose effect was not measured there."""
 

@@ -108,7 +108,8 @@ class WholeFolder:
                 raise OutputError(error.what, where=str(where), hint=ANOTHER_FOLDER) from error
 
     def _beside(self) -> Draft:
-        """A draft folder beside this one; inside it if it is a mount or its parent is not writable."""
+        """A draft folder beside this one; inside it if it is a mount or its parent is not
+        writable."""
         if not self._real.exists():
             return Draft(self._real.parent)
         if not os.access(self._real, os.W_OK | os.X_OK):

@@ -35,7 +35,7 @@ class ClassDemand:
 
 
 class TrafficTraits(NamedTuple):
-    """What part of a run says about the whole."""
+    """Traits that determine what a part of a run says about the whole."""
 
     steady: bool
     """Whether the beginning is like the rest: the rate does not change, and no file is replayed."""
