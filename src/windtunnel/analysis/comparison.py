@@ -128,7 +128,7 @@ def _metric(
     metric: ComparedFigure, runs: Sequence[Sequence[Figures]], chance: Sequence[bool]
 ) -> dict[str, Any]:
     values = [[run["figures"].get(metric.path) for run in own] for own in runs]
-    # Of all designs or of none: means are compared that are means of the same kind.
+    # For all designs or none, so that the means compared are of the same kind.
     known = [one for own in values for one in own if one is not None]
     spreads = metric.unit in RATIOS and min(known, default=0.0) > 0.0
     return {

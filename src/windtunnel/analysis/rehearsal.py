@@ -117,7 +117,7 @@ def _start(simulated: Side, rehearsed: Side) -> list[RehearsalFinding]:
     return findings[:MOST_LISTED]
 
 
-# Decisions at their times.
+# Decisions and their times.
 
 Decision = tuple[str, float]
 """A decision in words, and its time."""

@@ -48,7 +48,7 @@ class RowBatch:
         self._chosen = slice(None) if chosen is None else chosen
         self._floats: dict[str, Floats] = {}
         self._words: dict[str, tuple[Numbers, list[str]]] = {}
-        self._completed: list[RowBatch] | None = None  # empty: this has no others
+        self._completed: list[RowBatch] | None = None  # empty: all rows are completed
 
     def floats(self, name: str) -> Floats:
         if name not in self._floats:

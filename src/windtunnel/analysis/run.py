@@ -36,7 +36,7 @@ class AnalyzedRun(msgspec.Struct, frozen=True):
     scenario: dict[str, Any]
     series: Series
     latencies: dict[str, LatencyCounts]
-    classes: dict[str, dict[str, LatencyCounts]]  # the same by class, where there are several
+    classes: dict[str, dict[str, LatencyCounts]]  # the same by class, if there are several
     shares: TimeShares
     slowest: Slowest
     long_prompts: LongPrompts

@@ -22,7 +22,7 @@ RESULT = "result.json"
 SCENARIO = "scenario.json"
 REQUESTS = "requests.parquet"
 TIMELINE = "timeline.parquet"
-TOKEN_GAPS = "token_gaps.parquet"  # noqa: S105 - a file's name, of no secret
+TOKEN_GAPS = "token_gaps.parquet"  # noqa: S105 - a file name, not a secret
 EVENTS = "events.jsonl"
 CONTROL = "control.jsonl"
 REPORT = "report.html"
@@ -62,12 +62,12 @@ OF_REQUESTS = list(RequestRow.__struct_fields__)
 
 
 class Series(msgspec.Struct, frozen=True):
-    """A run over time: `whole` has an array per quantity, `servers` one of time by server."""
+    """A run over time, by quantity: samples in `whole`, samples by servers in `servers`."""
 
     times: Floats
     whole: dict[str, Floats]
     names: list[tuple[str, int]]  # pool and replica of each server
-    servers: dict[str, Floats]  # not a number where a server does not exist
+    servers: dict[str, Floats]  # NaN where a server does not exist
 
     def place_of(self, owner: Owner) -> int | None:
         """The index of a server; None if it is not in the series."""
@@ -225,6 +225,6 @@ def batches_of(path: Path) -> Iterator[RowBatch]:
     """The rows of requests, in batches."""
     file = parquet_of(path, OF_REQUESTS)
     kinds = {"batch_size": ROWS_PER_LOOK, "columns": OF_REQUESTS}
-    groups = range(file.num_row_groups)  # of all at once, it would read far ahead
+    groups = range(file.num_row_groups)  # given all groups at once, it would read far ahead
     parts = (file.iter_batches(row_groups=[group], **kinds) for group in groups)
     return (RowBatch(batch) for part in parts for batch in part)

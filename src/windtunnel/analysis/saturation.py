@@ -118,7 +118,7 @@ def _runs(flags: list[bool]) -> list[tuple[int, int]]:
     return found
 
 
-# Of a run that was read from its folder
+# For a run read from its folder
 
 
 def stretches_of(result: dict[str, Any]) -> list[Stretch]:

@@ -49,10 +49,10 @@ MUCH_SATURATED = 0.2  # of the run
 BUSY_ENCODERS, FULL_ENCODERS = 0.8, 0.95  # of the encoders' time
 LONG_WARM_UP = 0.1  # of the time in which requests arrive
 SOME_UNFINISHED, MANY_UNFINISHED = 0.01, 0.1  # of the requests that arrived
-MISLEADING_UNFINISHED = 0.05  # of them: attainment is then about the cut, not the servers
+MISLEADING_UNFINISHED = 0.05  # of them: attainment then reflects the cut, not the servers
 LONG_TAIL = 0.1  # of the run
 FAR_FROM_ASKED, VERY_FAR_FROM_ASKED = 0.05, 0.25  # of a mean length
-FEWEST_BEYOND = 10  # requests beyond a percentile that is worth stating
+FEWEST_BEYOND = 10  # requests needed beyond a percentile
 
 
 class TrustFinding(msgspec.Struct, frozen=True):
@@ -141,7 +141,7 @@ def trust_of(run: RunFacts) -> dict[str, Any]:
             "seconds": sum(one.end_s - one.start_s for one in saturated),
             "stretches": [msgspec.structs.asdict(one) for one in saturated],
         },
-        "latency_intervals": None,  # one run has none
+        "latency_intervals": None,  # a single run has none
         "repeats": None,
     }
 
@@ -181,7 +181,7 @@ def _calibration(pool: PoolFacts) -> TrustFinding:
     if evidence.mape is None:
         says = f"The step times of {pool.name} were not measured: {model}"
         says += f"; {evidence.of.rstrip('.')}."
-        unknown = model in ("roofline", "physics")  # of hardware, unlike the scenario's own numbers
+        unknown = model in ("roofline", "physics")  # hardware models, unlike own numbers
         return TrustFinding("calibration", DOUBT if unknown else CAUTION, says, figures)
     severity = _severity(evidence.mape, SMALL_ERROR, FAIR_ERROR)
     says = f"Step times of {pool.name} ({model}) are {evidence.mape:.1%} off on average, "

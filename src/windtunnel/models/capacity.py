@@ -44,17 +44,17 @@ __all__ = [
 
 GIB = 1024.0**3
 
-SAMPLER_BYTES = 0.14 * GIB  # of the sampler's peak, whatever the batch
+SAMPLER_BYTES = 0.14 * GIB  # the sampler's peak, independent of the batch
 ENCODER_BYTES = 0.2 * GIB  # what a profile run of a vision encoder leaves behind
 GRAPH_BYTES = 0.30 * GIB  # captured graphs of a model without layers
-LAYER_GRAPH_BYTES = 0.019 * GIB  # and more for each layer
-PADDED_WIDTH = 256  # kernels for MXFP4 experts want widths of a multiple of this
+LAYER_GRAPH_BYTES = 0.019 * GIB  # plus this for each layer
+PADDED_WIDTH = 256  # kernels for MXFP4 experts need widths that are multiples of this
 BATCHES_IN_FLIGHT = 2  # with asynchronous scheduling: one runs, one is planned
 
-# Groups of layers are as large as the smallest kind, or as the largest if it is little larger.
+# Groups have as many layers as the rarer kind, or as the more frequent one if that is close.
 LITTLE_LARGER = 1.5
 
-# What is moved or offloaded of a window is its share of a sequence of this length.
+# Transfers and offloads count a window by its share of a sequence of this length.
 WINDOW_SEQUENCE_TOKENS = 4096
 
 MAX_TENSOR_PARALLEL = 64
@@ -70,7 +70,7 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int = 0  # 0: the model's own
     adapter_bytes: float = 0.0  # set aside on each GPU for LoRA adapters
     drafter_bytes: float = 0.0  # weights of a drafter on each GPU
-    drafter_token_bytes: float = 0.0  # KV of a token that it keeps there
+    drafter_token_bytes: float = 0.0  # its KV bytes per token on each GPU
     draft_tokens: int = 0  # drafted in a step; a recurrence keeps a state for each
     prefix_caching: bool = True  # a recurrence keeps the state before its last block, too
     version: str = NEWEST
@@ -99,7 +99,7 @@ class KvGroups(msgspec.Struct, frozen=True, kw_only=True):
     windowed: int  # groups of layers that keep a window
     window: int  # its tokens
     recurrent: int = 0  # groups of layers that keep a state
-    states: int = 0  # of one such group that vLLM counts for a request
+    states: int = 0  # states per such group that vLLM counts for a request
 
     def window_blocks(self, in_flight: int, longest: int, block_size: int) -> int:
         """Blocks of one windowed group that a request of `longest` tokens may hold."""
@@ -347,7 +347,7 @@ def _wider(
     while degree <= MAX_TENSOR_PARALLEL:
         try:
             part = shape.per_gpu(degree)
-        except InputError:  # this degree does not divide the heads, nor will its doubles
+        except InputError:  # neither this degree nor its doubles divide the heads
             return []
         if _divide_memory(shape, part, accelerator, degree, limits).blocks:
             return [f"tensor_parallel: {degree}"]
@@ -381,14 +381,14 @@ def _does_not_fit(
     )
 
 
-# The estimate of BLIS
+# BLIS's estimate
 
 BLIS_ACTIVATION_GIB = 5.5
 BLIS_MIXTURE_ACTIVATION_GIB = 8.0
 BLIS_ONE_GPU_GIB = 0.15  # outside the tensor library, on a server of one GPU
 BLIS_GROUP_GIB = 0.6  # the same on each GPU of several
 
-# GiB that the peer's own hardware table has for these; round, where ours are what drivers report.
+# GiB in BLIS's own hardware table: nominal sizes, where ours are what drivers report.
 _PEER_MEMORY_GIB = {"h100-sxm": 80.0, "a100-80": 80.0, "l40s": 48.0}
 
 

@@ -48,7 +48,7 @@ class EngineRelease(msgspec.Struct, frozen=True, kw_only=True):
     logit_bytes: float  # of the sampler's peak, per sequence and vocabulary entry
     runtime_bytes: float  # outside PyTorch: driver context, libraries
     group_runtime_bytes: float  # the same on each GPU of several, with NCCL's buffers for NVLink
-    counts_graphs: bool  # whether CUDA graphs are taken off before KV blocks are counted
+    counts_graphs: bool  # whether CUDA graphs are subtracted before KV blocks are counted
     logs_sequences: bool  # whether the logged tokens are sequences of full length, not blocks
     launch_s: float  # host time of a first token, for each layer of the model
     prompt_token_s: float  # to tokenise a prompt and hand it to the engine, for each token

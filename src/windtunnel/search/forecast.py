@@ -145,7 +145,7 @@ class Forecaster:
             raise InputError(what, allowed=f"more than 0, up to {MOST_TRAFFIC:.0f}")
         start_s = present.now_s - self.past_s
         known = [*past, *(one for one in present.in_flight if one.arrived_s >= start_s)]
-        if present.gaps:  # what is missing did not stay away
+        if present.gaps:  # traffic continued during the gap
             after = [one for one in known if one.arrived_s >= present.gaps[-1].to_s]
             known = after if len(after) >= FEWEST_PAST else known
         first_s = min(one.arrived_s for one in known)
@@ -187,7 +187,7 @@ class Forecaster:
 
             try:
                 arena = Arena([case], [case], GOAL, lambda *_: None, step_scale)
-            except InputError as error:  # it says so of --policies, which has the same bounds
+            except InputError as error:  # the arena names --policies, which has the same limits
                 where = "--regret"
                 raise InputError(
                     error.what, where=where, allowed=error.allowed, hint=error.hint

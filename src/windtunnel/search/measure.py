@@ -70,7 +70,7 @@ def check_name(name: str, plan: ScenarioPlan, where: str) -> None:
     if len(plan.sources) < len(plan.workload) and part == "slo":
         _, _, figure = below.partition(".")
         if figure in figures_of_class:
-            return  # a class of service that rows of the trace may be of
+            return  # an SLO class that rows of the trace may have
     hint = nearest(name, known)
     allowed = None if hint else f"{', '.join(_families(known))} (STAT: {', '.join(STATS)})"
     raise InputError(f"there is no figure {name!r}", where=where, allowed=allowed, hint=hint)
@@ -90,7 +90,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, int | float | None]]:
         for key, item in value.items():
             yield from _flat(f"{name}.{key}", item)
     elif isinstance(value, float):
-        # As in JSON, so that an answer out of a cache is the same.
+        # As in JSON, so that a cached result is identical.
         yield name, value if math.isfinite(value) else None
     else:
         assert value is None or isinstance(value, int), name
@@ -130,5 +130,5 @@ def measured(plan: ScenarioPlan, memory_bytes: int | None = None, processes: int
         return FailedRun(
             "there was not enough memory for this run (fewer --jobs leave more to each)"
         )
-    except Exception as error:  # noqa: BLE001 - one point that hits a fault of ours is one point
+    except Exception as error:  # noqa: BLE001 - a bug of ours fails one point, not the sweep
         return FailedRun(f"this run met a fault of Windtunnel: {type(error).__name__}: {error}")

@@ -50,7 +50,7 @@ class Origin:
         changed.document = copy.deepcopy(self.document)
         for path, value in settings:
             place = f"{option} {one_line(f'{path}={written(value)}', LONGEST_PLACE)}"
-            # The plan must not change with what others do to the value.
+            # A copy, so that later changes of the value do not affect the plan.
             put_value(changed.document, path, copy.deepcopy(value), place)
         return changed
 
@@ -64,7 +64,7 @@ def written(value: Plain) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-# Where a point's answer is kept
+# The cache address of a point
 
 
 def address_of(plan: ScenarioPlan) -> str:
@@ -91,7 +91,7 @@ def _with_contents(value: Any, key: str = "") -> Any:
     if isinstance(value, str) and key in ("path", "profile"):
         return _content(Path(value)) or value
     if isinstance(value, str) and key == "model":
-        folder = Path(value) / "config.json"  # beside it lie the weights
+        folder = Path(value) / "config.json"  # the weights are beside it
         return _content(folder if folder.is_file() else Path(value)) or value
     return value
 
@@ -113,7 +113,7 @@ def _content(path: Path) -> list[str]:
 
 
 @lru_cache(maxsize=1024)
-def _file_digest(path: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001 - both tell changes
+def _file_digest(path: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001 - both detect changes
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -189,7 +189,7 @@ def _analyzed(study: Study, means: list[float]) -> list[dict[str, float]]:
     axes = len(study.sweep.axes)
     if study.method == MORRIS:
         return _morris(study, means)
-    if min(means) == max(means):  # nothing to share out: every index is 0
+    if min(means) == max(means):  # no variance: every index is 0
         return [dict.fromkeys(SOBOL_INDICES, 0.0) for _ in range(axes)]
     import numpy as np
     from SALib.analyze import sobol

@@ -345,7 +345,7 @@ def _catalog_names(names: Any) -> list[Any]:
     return found
 
 
-# An override may change the choice of accelerators, and leave prices of the file without a use.
+# An override may change the accelerators, and so leave prices of the file unused.
 
 
 def choice_of(data: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -231,7 +231,7 @@ def _came(
         held = _held(history, [first], wait)
         return steps, held[-1] if held else _way(first)
     parts = _parts(history, first, wait)
-    # A gang is not placed before its machine is there: placing it after the wait caused nothing.
+    # A gang cannot be placed before its machine arrives: placing it after the wait is no cause.
     begun = [part for part in parts if part.layer != GANG or part.at_s <= wait.helps_until_s]
     return steps, _longest(parts, first, "ready", begun or parts[:1])
 
@@ -411,7 +411,7 @@ def _refused_before(history: ControlHistory, wait: CapacityWait) -> list[CauseSt
     ]
     for one in reversed(before):
         if one.data["target"] < one.data["current"]:
-            break  # it has given servers back since then
+            break  # it has scaled down since then
         if one.data["recommended"] > one.data["target"]:
             kept = f" Servers are kept for {took(wait.kept_s)}: these would still be there."
             return _limits_of(one, kept)

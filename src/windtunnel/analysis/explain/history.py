@@ -127,7 +127,7 @@ class ReplicaLife(msgspec.Struct):
         if fault.kind not in TAKES:
             return False
         if fault.kind in CRASHES and self.ended == ENGINE_CRASHED:
-            return fault.overlaps(gone_s, gone_s)  # replacements that crash again are not named
+            return fault.overlaps(gone_s, gone_s)  # replacements that crash again are not listed
         names = {f"{self.pool}-{self.number}", *self.machines}
         if fault.overlaps(gone_s, gone_s) and names.intersection(fault.subjects):
             return True
@@ -252,7 +252,7 @@ class ControlHistory:
         if more > 0:
             asked.append(Credit(one.id, more))
         else:
-            asked.clear()  # replicas still to come are not wanted any more
+            asked.clear()  # outstanding replicas are no longer wanted
 
     def _replica(self, one: LoggedEvent, state: str) -> None:
         data, server = one.data, int(one.name)
@@ -273,7 +273,7 @@ class ControlHistory:
             life.ended = one.reason
             lost = life if life.was_lost else life.instead_of
             if lost is not None and (life.was_lost or READY not in life.since):
-                self._lost.setdefault(life.pool, deque()).append(lost)  # it is still to be replaced
+                self._lost.setdefault(life.pool, deque()).append(lost)  # not replaced yet
 
     def _attribute(self, life: ReplicaLife) -> None:
         """Attributes a replica to a decision with outstanding replicas, or to an earlier loss."""
@@ -289,7 +289,7 @@ class ControlHistory:
             life.instead_of = lost.popleft()
             life.by = life.instead_of.by
 
-    # What was so at a time.
+    # The state at a time.
 
     def pools(self) -> list[str]:
         return list(dict.fromkeys([*(life.pool for life in self.lives), *self.by_pool]))

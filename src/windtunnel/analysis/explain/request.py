@@ -335,7 +335,7 @@ def _refused(run: ExplainedRun, lost: LostTryRow, about: str) -> CauseChain:
     """Explains a wait to resend a request after servers had refused it."""
     steps = [_try(1, lost)]
     name = f"{lost.server[0]}-{lost.server[1]}"
-    storms = [  # at the refusal: one that ended soon after it caused the whole wait all the same
+    storms = [  # at the refusal: even one that ended soon after caused the whole wait
         fault
         for fault in run.history.faults.values()
         if fault.kind in RATE_LIMITS

@@ -176,7 +176,7 @@ class ForecastLog:
         if value is None or len(errors) < FEWEST_ERRORS:
             return ForecastFigure(value, None, None, value)
         least = SMALLEST[UNITS[name]]
-        # The ranks between which the next of so many independent errors is with this chance.
+        # The ranks between which the next of `count` independent errors is with probability SHARE.
         apart = 1.0 + (known[-1].from_s - known[0].from_s) / self._spans_s[stretch]
         count = min(float(len(errors)), OVERLAPS * apart)
         tail = max(0.0, ((1.0 - SHARE) / 2.0 * (count + 1.0) - 1.0) / (count - 1.0))

@@ -43,7 +43,7 @@ def figures_of(requests: Any, from_s: float, to_s: float) -> dict[str, float | N
     several = inside & timed & np.isfinite(e2e) & (tokens > 1)
     tpot = (e2e[several] - ttft[several]) / (tokens[several] - 1)
     waited = np.minimum(to_s, arrived + ttft) - np.maximum(from_s, arrived)
-    # Answers that are not streamed wait as long as others.
+    # Answers that are not streamed are assumed to wait as long as others.
     share = inside.sum() / max(1, (inside & timed).sum())
 
     def quantile(values: Any, share: float) -> float | None:
@@ -218,7 +218,7 @@ class TrafficWindow:
             return None
         last_s = self.now_s if self._record_s is None else self._record_s
         if last_s < min(to_s, self.now_s - GAP_S):
-            return None  # the next record says whether it is a gap
+            return None  # the next record will show whether it is a gap
         if any(gap.from_s < to_s and gap.to_s > from_s for gap in self._gaps):
             return dict.fromkeys(FIGURES)
         return figures_of(list(served(self._ended)), from_s, to_s)

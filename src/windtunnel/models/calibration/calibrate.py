@@ -99,7 +99,7 @@ def fit_profile(
     fitted = [key for key, rule in PARAMETERS.items() if rule.spread > 0]
     known = rest if rest is not None else profile_for(accelerator)
     fixed = {key: known.parameters[key] for key in PARAMETERS if key not in fitted}
-    # Steps that were measured on their own have PyTorch's attention, and no server around them.
+    # Steps measured in isolation use PyTorch's attention, without a server.
     for key in ("decode_rows", "step_s"):
         fixed[key] = PARAMETERS[key].start
     values = {**fixed, **_solve(rows, accelerator, fitted, fixed)}

@@ -71,7 +71,7 @@ def profile_evidence(
     known = profile.errors.get("operators", {})
     steps = _of_steps(profile, shape, model.tensor_parallel)
     if steps is not None:
-        # Steps that were measured have neither collectives nor low precision nor experts.
+        # Measured steps include neither collectives nor low precision nor experts.
         parts = {kind: s for kind, s in parts.items() if kind in known and kind not in IN_STEPS}
     squares = {"mape": 0.0, "p90": 0.0}
     points = 0

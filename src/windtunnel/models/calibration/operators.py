@@ -31,18 +31,18 @@ __all__ = ["PARAMETERS_OF", "fit_operators"]
 ROWS_PER_FIT = 3000
 SHORTEST_CALL_MS = 1e-6
 LONGEST_CALL_MS = 3.6e6
-FROM_MEMORY = 0.9  # of the memory peak; what was read faster came out of a cache, unlike in a model
+FROM_MEMORY = 0.9  # of the memory peak; faster reads came from a cache, unlike in a model
 MOST_TOKENS = 16384
 SMALLEST_SIDE = 512
 HEAD_DIM = 128
 DECODE_ROWS = 64.0  # kernels that pack the query heads of a group into one tile
 OUTLIER_SCALE = 0.15
-CALLS = ", calls"  # of a kind whose table has single calls in some frameworks, modules in others
-GRAPH = "_graph"  # how the column `backend` ends where a call was timed in a graph
-LEAST_START = 3e-9  # where a fit begins: what is nothing by default is not to stay so
+CALLS = ", calls"  # suffix of a kind that some frameworks time as single calls, others as modules
+GRAPH = "_graph"  # suffix of the column `backend` if a call was timed in a CUDA graph
+LEAST_START = 3e-9  # start of a fit for parameters that are 0 by default
 MOST_SENT = 1 << 26  # numbers of one message; a step of 16,384 tokens sends no more
 MOST_EXPERTS = 512
-SKEW = "power_law_1.01"  # how popular experts are; NVIDIA found it in served models
+SKEW = "power_law_1.01"  # expert popularity; NVIDIA found it in served models
 
 Row = dict[str, Any]  # of a table; a column is a string or a number
 Timing = Callable[[Kernels, Row], float]
@@ -60,7 +60,7 @@ class _Class(msgspec.Struct, frozen=True):
     precision: str = "bf16"
     kv_bytes: float = 2.0
     one_kernel: bool = False
-    beside: str = ""  # another table of the same columns: the fastest row of each shape counts
+    beside: str = ""  # another table with the same columns; the fastest row of each shape counts
 
 
 def fit_operators(
@@ -228,10 +228,10 @@ def _large_gemm(dtype: str) -> Callable[[Row], bool]:
         wanted = dtype
         framework = row.get("framework")
         if dtype == "fp8" and framework and str(framework).upper() != "VLLM":
-            wanted = "fp8_block"  # as models have it; vLLM's rows of it are times of launching
+            wanted = "fp8_block"  # as in models; vLLM's rows of it are launch times
         n, k = row["n"], row["k"]
         sides = n >= SMALLEST_SIDE and k >= SMALLEST_SIDE and row["m"] <= MOST_TOKENS
-        # Long rows of few columns do not occur in models; they would only bend the fit.
+        # Long rows of few columns do not occur in models and would only distort the fit.
         usual = max(n, k) <= 65536 and n * k <= 4e8
         return bool(row["gemm_dtype"] == wanted and sides and usual)
 

@@ -34,7 +34,7 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
     fp4_flops: float
     memory_bytes: float
     hbm_bytes_per_s: float
-    link: str  # what joins the GPUs of one machine: nvlink, infinity-fabric, pcie and so on
+    link: str  # between the GPUs of one machine: nvlink, infinity-fabric, pcie and so on
     link_bytes_per_s: float  # per GPU and direction, over all its links
     compute_units: int  # streaming multiprocessors, or AMD's compute units
     price_per_hour: float | None  # US dollars: an example of on-demand prices, to be overridden

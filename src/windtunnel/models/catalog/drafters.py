@@ -78,6 +78,6 @@ def _eagle(target: ModelShape) -> Drafter:
         max_context=target.max_context,
         tied_embeddings=True,
     )
-    # Three layers' vectors become one, and attention takes that beside the token's own.
+    # The vectors of three layers become one, which attention takes with the token's own.
     into = 3 * target.hidden**2 + target.hidden * target.head_dim * (target.heads + 2 * kv_heads)
     return Drafter(layer, layer.total_weight_bytes + into * layer.weight_bytes)

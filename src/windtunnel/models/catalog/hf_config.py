@@ -58,7 +58,7 @@ _EXPERT_FFN = ("moe_intermediate_size", "expert_intermediate_size")
 _UNGATED = ("gpt2", "gpt_bigcode", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt", "phi")
 _UNGATED_MORE = ("starcoder2", "nemotron", "nemotron_h", "codegen", "persimmon")
 
-# Model types with layers of which cache and speed follow other laws than those that are modelled.
+# Model types with layers whose cache and speed are not modelled.
 _NOT_MODELLED = (
     "mamba",
     "jamba",
@@ -75,7 +75,7 @@ _NOT_MODELLED = (
     "gemma4",  # global and local layers have heads of different widths
 )
 _NOT_MODELLED_MORE = ("recurrent_gemma", "t5", "bart", "whisper", "bert")
-_DIFFUSION = ("llada", "dream", "sdar")  # texts are not generated token after token
+_DIFFUSION = ("llada", "dream", "sdar")  # text is not generated token by token
 
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _FULL = ("full_attention", "attention")
@@ -89,7 +89,7 @@ _STATE_BYTES = {
     "auto": PLAIN_BYTES,
 }
 
-# What files of a family leave out because the family's own code fills it in.
+# Fields that files of a family omit because its own code fills them in.
 _FAMILY_DEFAULTS: dict[str, dict[str, object]] = {
     "gemma3": {
         "num_attention_heads": 8,

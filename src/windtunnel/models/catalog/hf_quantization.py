@@ -202,7 +202,7 @@ def precisions_of_name(name: str) -> tuple[str, Precisions | None]:
         if suffix is None:
             continue
         if "fp4" in suffix[2] and lower.startswith("nvidia/"):
-            # NVIDIA's own FP4 checkpoints want their cache in FP8.
+            # NVIDIA's own FP4 checkpoints use an FP8 cache.
             found = msgspec.structs.replace(found, kv_bytes=1.0)  # noqa: PLW2901
         return name[: suffix.start()], found
     return name, None

@@ -345,7 +345,7 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "minimax-m2.1": ("minimax-m2.5", {}),
 }
 
-_REFUSED = {  # families that are well known, and of which speed and memory follow other laws
+_REFUSED = {  # well-known families whose speed and memory are not modelled
     "falcon-h1": "attention and Mamba in the same layer",
     "kimi-k3": "Kimi delta attention beside latent attention",
     "kimi-linear": "Kimi delta attention beside latent attention",
@@ -363,8 +363,8 @@ _MARKS = re.compile(
 _THINKING = re.compile(r"-thinking(?=-|$)")
 _SLICE = re.compile(r"^(?P<model>.+)-tp(?P<gpus>[0-9]{1,4})-slice$")
 
-# NVFP4 checkpoints of these keep everything but the experts in 16 bits; of other hybrids attention
-# and recurrences have 8 bits, and of some the output head has 4.
+# NVFP4 checkpoints of these keep all but the experts in 16 bits; other hybrids have attention and
+# recurrences in 8 bits, and some have the output head in 4.
 _FP4_EXPERTS_ALONE = ("deepseek", "kimi", "glm", "qwen3.5", "nemotron", "nvidia-nemotron")
 _FP4_HEADS = ("qwen3.6",)
 

@@ -39,7 +39,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     heads: int
     kv_heads: int
     head_dim: int
-    ffn: int  # width of a dense MLP; in a mixture, of the layers that are not
+    ffn: int  # width of a dense MLP; in a mixture, that of its dense layers
     vocab: int
     max_context: int  # longest sequence, rope scaling applied
     tied_embeddings: bool = False  # input table and output head are one matrix
@@ -77,8 +77,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     index_dim: int = 0
     index_topk: int = 0  # how many tokens it picks
 
-    recurrent_layers: int = 0  # those that are not attention
-    recurrence: str = ""  # of what kind: gated-delta-net or mamba2
+    recurrent_layers: int = 0  # layers with a recurrence instead of attention
+    recurrence: str = ""  # its kind: gated-delta-net or mamba2
     state_heads: int = 0  # each with a matrix of state, state_key_dim by state_head_dim
     state_head_dim: int = 0
     state_key_heads: int = 0  # heads or groups that share their keys and queries
@@ -86,7 +86,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: float = 4.0  # per number of the state
     convolution: int = 4  # tokens that the convolution before a recurrence sees
 
-    mtp_layers: int = 0  # for multi-token prediction, beside `layers`; they draft, if asked to
+    mtp_layers: int = 0  # for multi-token prediction, besides `layers`; they draft, if enabled
     encoder_params: int = 0  # of vision or audio, beside the language model; 16-bit
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         """Layers that attend to the whole context."""
         return self.attention_layers - self.window_layers
 
-    # Parameters of the parts, each of one layer unless it says otherwise.
+    # Parameters of the parts, each of one layer unless stated otherwise.
 
     @property
     def attention_params(self) -> int:

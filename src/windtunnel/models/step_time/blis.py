@@ -39,7 +39,7 @@ US: Final = 1e-6
 TICKS_PER_S: Final = 1e6
 MAX_STAIR: Final = 1e12  # tokens; a wider stair is given in parts
 
-# (FLOP/us as bf16, as fp8, HBM bytes/us) that the peer's own hardware table has for these three.
+# (FLOP/us in bf16, in fp8, HBM bytes/us) in BLIS's own hardware table.
 _PEER_RATES: Final = {
     "h100-sxm": (989.5e6, 1979.0e6, 3.35e6),
     "a100-80": (312.0e6, 0.0, 2.039e6),
@@ -76,7 +76,7 @@ class BlisTrainedPhysics(StepTimeModel):
         weights = shared / gpus + moe_layers * expert * shape.experts / gpus
         weights_us = weights * shape.weight_bytes / bytes_per_us
         kv_us = 4 * shape.layers * kv_dim / gpus / bytes_per_us
-        # The peer runs tensor-parallel sums at HBM rate.
+        # BLIS runs tensor-parallel sums at HBM rate.
         token_us = shape.hidden * shape.activation_bytes / bytes_per_us
         shared_us = beta[3] * (2 * shape.layers * (token_us * 2 * (gpus - 1) / gpus))
         self.step_us = beta[2] * weights_us + beta[4] * shape.layers + beta[6]
@@ -113,7 +113,7 @@ class BlisTrainedPhysics(StepTimeModel):
         if self.context_us * MAX_STAIR <= gap_us:
             return here * US, 0.0, math.inf if self.context_us == 0.0 else context + MAX_STAIR
         edge = context + max(1, math.ceil(gap_us / self.context_us))
-        # The division rounds; the edge is where the step itself, as computed, first is longer.
+        # The division rounds; the edge is where the computed step first is longer.
         while edge > context + 1 and self._decode_total_us(decodes, edge - 1) >= here + 1:
             edge -= 1
         while self._decode_total_us(decodes, edge) < here + 1:

@@ -16,13 +16,13 @@ __all__ = ["Kernels", "PhysicsParameters", "Rates"]
 TILE: Final = 128  # rows and columns of the output tile that one multiprocessor works on
 EXPERT_ROWS: Final = 16  # a grouped multiplication pads each expert's tokens to at least these
 SPLIT_ROWS: Final = 64  # query rows of an attention tile when the context is split over tiles
-SPLIT_KEYS: Final = 128  # keys one split takes at least
+SPLIT_KEYS: Final = 128  # fewest keys per split
 SPLIT_LIMIT: Final = 64
 WAVES_PER_UNIT: Final = 2  # attention tiles that one multiprocessor holds at a time
 SPLIT_BELOW: Final = (
     0.8  # contexts are split while the tiles fill less than this part of the machine
 )
-EIGHT_BIT: Final = 1.5  # weights of fewer bytes are multiplied as 8-bit numbers, where there are
+EIGHT_BIT: Final = 1.5  # weights of fewer bytes are multiplied in 8 bits, if the hardware can
 FOUR_BIT: Final = 0.75  # the same for 4-bit numbers
 
 # Some experts are more popular than others, so that a batch visits fewer than chance would. The
@@ -109,9 +109,9 @@ class Rates:
         self.flops = flops
         self.bytes_per_s = bytes_per_s
         self.launch_s = launch_s
-        # Bytes/s at which a kernel of its own first converts the inputs; 0: they need none.
+        # Bytes/s of a separate kernel that first converts the inputs; 0: no conversion.
         self.convert_per_s = convert_per_s
-        # Further seconds to start experts, for each number of a token and each expert visited.
+        # Additional seconds to start experts, per unit of hidden width and per expert visited.
         self.width_s = width_s
         self.visit_s = visit_s
 

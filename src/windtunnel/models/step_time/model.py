@@ -40,7 +40,7 @@ class StepWork:
         self.samples = (
             samples  # positions with logits: decodes, drafts and chunks that end their prompt
         )
-        self.drafted = drafted  # tokens that decodes verify beside their own, in all
+        self.drafted = drafted  # drafted tokens that decodes verify, in total
 
 
 def tokens_of(work: StepWork) -> int:

@@ -31,14 +31,14 @@ from windtunnel.models.step_time.model import (
 
 __all__ = ["Physics", "Ranks"]
 
-SPARSE_HEADS: Final = 64  # prefill kernels for sparse attention pad the heads of a GPU to so many
+SPARSE_HEADS: Final = 64  # prefill kernels for sparse attention pad the heads of a GPU to this many
 INDEX_LAYER_S: Final = 55e-6  # of an indexer: scores, the choice, small kernels; H200, vLLM 0.24
 # Multiplications and additions that a token takes of each number of a state: with the delta rule it
 # reads, corrects and reads again, with Mamba-2 it adds and reads.
 DELTA_PASSES: Final = 6.0
 MAMBA_PASSES: Final = 4.0
-REMEMBERED: Final = 1 << 16  # numbers of tokens, or of sequences, whose times are kept
-UNKNOWN: Final = -1.0  # a time that was not worked out yet
+REMEMBERED: Final = 1 << 16  # limit on the token or sequence counts whose times are cached
+UNKNOWN: Final = -1.0  # a time that was not computed yet
 
 
 def attention_gemms(part: ModelShape) -> list[tuple[int, int]]:
@@ -154,7 +154,7 @@ class Ranks:
 
     def __init__(self, count: int, backend: str) -> None:
         self.count: Final = count
-        self.backend: Final = backend  # how tokens get to experts, by vLLM's name
+        self.backend: Final = backend  # how tokens get to experts, as named by vLLM
 
 
 class Physics(StepTimeModel):
@@ -181,7 +181,7 @@ class Physics(StepTimeModel):
         self._bounds: Final = bounds
         self._part: Final = part
         self._layers: Final = part.attention_layers
-        # What an indexer picks of a context is read as a window is, in every layer.
+        # The tokens that an indexer picks are read like a window, in every layer.
         self._window: Final = part.index_topk if part.is_sparse else part.window
         self._window_layers: Final = part.layers if part.is_sparse else part.window_layers
         self._kv_heads: Final = 1 if part.is_latent else part.kv_heads

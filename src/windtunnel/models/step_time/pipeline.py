@@ -21,7 +21,7 @@ from windtunnel.models.step_time.model import (
 
 __all__ = ["Pipelined", "pipelined"]
 
-HOP_S: Final = 10e-6  # to start a transfer between two stages; aiconfigurator's
+HOP_S: Final = 10e-6  # to start a transfer between two stages; from aiconfigurator
 
 
 class Pipelined(StepTimeModel):

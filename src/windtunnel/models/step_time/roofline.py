@@ -22,7 +22,7 @@ ALL_REDUCES_PER_LAYER: Final = 2  # after attention, and after the MLP
 STATE_PASSES: Final = 4.0  # the least arithmetic of a recurrence: a token is added, and read out
 
 # The time of a message too small to load the links, in a captured graph: switched links hardly
-# notice how many GPUs take part, a shared PCIe tree serves them one after the other.
+# depend on the number of GPUs, a shared PCIe tree serves them one after the other.
 SWITCHED_LATENCY_S: Final = 5e-6
 PCIE_LATENCY_S_PER_GPU: Final = 3e-6
 
@@ -120,8 +120,8 @@ class Roofline(StepTimeModel):
         expert_bytes = part.moe_layers * part.expert_params * part.expert_weight_bytes
         self.weights_s = (dense * part.weight_bytes + plain * part.embedding_bytes) / bandwidth
         self.head_s = part.head_params * part.embedding_bytes / bandwidth
-        self.experts_s = part.experts * expert_bytes / bandwidth  # if every expert is wanted
-        self.unwanted = 1.0  # chance that a token passes a given expert by
+        self.experts_s = part.experts * expert_bytes / bandwidth  # if every expert is chosen
+        self.unwanted = 1.0  # probability that a token does not choose a given expert
         if shape.experts:
             self.unwanted = 1.0 - shape.experts_per_token / shape.experts
         self.lookup_s = shape.hidden * shape.embedding_bytes / bandwidth

@@ -24,7 +24,7 @@ class Speculating(StepTimeModel):
         self.drafter: Final = drafter  # None: drafting takes `fixed_s`, or none
         self.passes: Final = passes
         self.fixed_s: Final = fixed_s
-        # A pass of the drafter is part of a step, whose gaps and sampling are counted once.
+        # A drafter's pass is part of a step, whose gaps and sampling count only once.
         self._between_s = drafter.kernels.parameters.step_s if isinstance(drafter, Physics) else 0.0
 
     def step_s(self, work: StepWork) -> float:

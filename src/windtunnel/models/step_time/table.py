@@ -187,7 +187,7 @@ class Table(StepTimeModel):
             fixed += self.tokens.at(float(decodes))
         if self.sequences is not None:
             fixed += self.sequences.at(float(decodes))
-        if decodes == 0:  # a step that computes nothing: no less than the least was measured
+        if decodes == 0:  # an empty step: no shorter than the shortest measured
             return TimeCurve([0.0], [fixed + mean.times[0]])
         return TimeCurve(
             [decodes * knot for knot in mean.knots], [fixed + time for time in mean.times]
@@ -206,8 +206,8 @@ class Table(StepTimeModel):
             pairs += tokens * (cached + tokens / 2)
         if self.tokens is not None or len(work.chunks) == 1:
             return alone
-        # Whole steps hold the reading of the weights, which several chunks share: what they take is
-        # what one chunk of all their tokens takes that attends to as many pairs of tokens.
+        # Whole steps include the reading of the weights, which several chunks share: together they
+        # take as long as one chunk of all their tokens that attends to as many token pairs.
         prior = pairs / new - new / 2
         joint = self.prompt.at((float(new), abs(prior), 0.0, 0.0), 0)
         if prior < 0.0:

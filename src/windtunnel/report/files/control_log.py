@@ -21,7 +21,7 @@ class ControlLog:
         self._missing = 0
         self._since_s = 0.0
 
-    def wants(self, kind: str) -> bool:  # noqa: ARG002 - what is left out is counted
+    def wants(self, kind: str) -> bool:  # noqa: ARG002 - omitted events are counted
         return True
 
     def record(self, event: Event) -> None:

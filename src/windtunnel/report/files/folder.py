@@ -103,7 +103,7 @@ class WholeFolder:
             self._unmake()
         if isinstance(error, OutputError) and error.where is not None:
             draft = Path(error.where)
-            if draft.is_relative_to(self._draft):  # the user knows the folder by another name
+            if draft.is_relative_to(self._draft):  # name the folder as the user did
                 where = self.path / draft.relative_to(self._draft)
                 raise OutputError(error.what, where=str(where), hint=ANOTHER_FOLDER) from error
 
@@ -128,7 +128,7 @@ class WholeFolder:
         try:
             self._draft.rename(self._real)
         except OSError:
-            return False  # another run was faster
+            return False  # another run came first
         return True
 
     def _is_exchanged(self) -> bool:
@@ -139,14 +139,14 @@ class WholeFolder:
             if not all(one.name in names and one.is_file(follow_symlinks=False) for one in entries):
                 return False
         if self._real.samefile(Path.cwd()):
-            return False  # it would be a folder without a name
+            return False  # the working directory would lose its name
         shutil.copymode(self._real, self._draft)
         return exchange(self._draft, self._real)
 
     def _replace_files(self) -> None:
         for file in self._draft.iterdir():
             if (self._real / file.name).is_dir():
-                (self._real / file.name).open("wb")  # says that it cannot, before any is replaced
+                (self._real / file.name).open("wb")  # raises before anything is replaced
         stale = [name for name in self._owned if not (self._draft / name).exists()]
         (self._draft / STALE).write_bytes(msgspec.json.encode(stale))
         self._finish_replacing()
@@ -238,8 +238,8 @@ class RunFolder(WholeFolder):
     """The folder of one run."""
 
     def __init__(self, path: Path) -> None:
-        # Before the run, for after Ctrl-C there is no time; before there is a draft, since it ends
-        # the process where memory is short, as writing does.
+        # Before the run, since there is no time after Ctrl-C; before there is a draft, since it may
+        # end the process if memory is short, as writing does.
         _import_arrow()
         left = available_bytes()
         if left is not None and left < WRITING_BYTES:
@@ -314,8 +314,8 @@ class WholeFile:
         self._draft: Draft | None = None
         with self._place():
             if path.is_dir():
-                path.open("wb")  # says that it cannot
-            # A device or a pipe is written to; only a file can be put in place of another.
+                path.open("wb")  # raises
+            # A device or pipe is written to directly; only a file can replace another.
             if path.is_file() or not path.exists():
                 self._draft = Draft(Path(os.path.realpath(path)).parent)
 

@@ -63,9 +63,9 @@ class PerfettoTrace:
     def __init__(self, plan: ScenarioPlan) -> None:
         self._plan = plan
         self._sources: list[str] = []
-        self._pools: list[int] = []  # by server: the process of its pool
+        self._pools: list[int] = []  # the process of each server's pool
         self._replicas: list[int] = []
-        self._cluster = len(plan.pools) + 1  # the process of what belongs to no server
+        self._cluster = len(plan.pools) + 1  # the process for everything outside servers
         self._first_tid = self._cluster + 1
         self._kept: list[tuple[Request, str]] = []
         self._stride = 1
@@ -101,7 +101,7 @@ class PerfettoTrace:
         events = [*self._names(), *self._counters(samples), *self._batches(samples)]
         for request, outcome in sorted(self._kept, key=lambda pair: int(pair[0].id)):
             events += self._slices(request, outcome, end_s)
-        # Stable, so that what begins and ends at one instant keeps its order.
+        # Stable, so that events at the same instant keep their order.
         events.sort(key=lambda event: (event["ph"] != "M", event.get("ts", 0.0)))
         about = {key: run.result[key] for key in ("name", "seed", "windtunnel", "scenario_sha256")}
         about["left out"] = self.cut or "nothing"
@@ -256,7 +256,7 @@ def _async(kind: str, name: str, pid: int, key: str, time_s: float) -> Event:
 
 def _size(sample: Sample, server: int) -> int:
     """The size class of a batch: 1, 2, up to 4, up to 8, ...; 0 if it is empty."""
-    running = sample.running[server] if server < len(sample.running) else 0  # still to come
+    running = sample.running[server] if server < len(sample.running) else 0  # not created yet
     return (running * 2 - 1).bit_length() if running else 0
 
 

@@ -83,9 +83,9 @@ class RequestRows:
         table = pa.Table.from_arrays([columns.column(name) for name in kept], names=kept)
         try:
             if self._writer is None:
-                # A file, since the library takes a name with a colon for an address.
+                # A file, since pyarrow takes a name with a colon for a URL.
                 file = pa.OSFile(str(self._path), "wb")
-                # Dictionaries of times and ids, which all differ, take as long as all the rest.
+                # Dictionaries of times and ids, which all differ, take as long as everything else.
                 repeated = [name for name in kept if name != "id" and COLUMNS[name] != "float64"]
                 self._writer = pq.ParquetWriter(
                     file,
@@ -96,7 +96,7 @@ class RequestRows:
                 self._file = file
             self._writer.write_table(table)
         except OSError as error:
-            # The text of pyarrow's is not the system's.
+            # pyarrow's error text is not the system's.
             reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
             raise OutputError(f"cannot write results: {reason}", where=str(self._path)) from error
 
@@ -114,7 +114,7 @@ class _ArrowColumns:
         self._columns = columns
         self._column = functools.cache(columns.column)
         owners = names.owners
-        # A request that was sent nowhere has the number -1, which is the last of each.
+        # A request that was routed nowhere has the number -1, the last entry of each list.
         self._replicas = [*owners.numbers, -1]
         pools: list[str | None] = [*owners.pool_names, None]
         self._named: dict[str, tuple[str, Sequence[str | None]]] = {
@@ -224,7 +224,7 @@ def _names(numbers: Any, names: Sequence[str | None]) -> Any:
     numbers = np.array([known.setdefault(name, len(known)) for name in names], np.int64)[numbers]
     different = list(known)
     first = np.full(len(different), len(numbers))
-    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of equal numbers the first comes last
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # reversed: the first row wins
     order = [int(n) for n in np.argsort(first) if first[n] < len(numbers)]
     words = [(n, name) for n in order if (name := different[n]) is not None]
     rank = np.full(len(different), -1)

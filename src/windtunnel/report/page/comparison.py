@@ -67,7 +67,7 @@ class DifferenceBar(msgspec.Struct, frozen=True):
     verdict: str
     middle_text: str
     ends_text: str
-    low: float  # places across, in percent
+    low: float  # horizontal positions, in percent
     middle: float
     high: float
     dots: list[float]
@@ -80,7 +80,7 @@ class MetricCard(msgspec.Struct, frozen=True):
     group: str
     better: str
     value: str
-    same: float | None  # where no difference is, across in percent
+    same: float | None  # the position of no difference, in percent
     bars: list[DifferenceBar]
 
 

@@ -122,7 +122,7 @@ def _distribution(
         middle = (low * high) ** 0.5
         low, high = middle / LEAST_RATIO, middle * LEAST_RATIO
     for _, target in targets:
-        if high < target < 20.0 * high:  # worth the room
+        if high < target < 20.0 * high:  # near enough to show
             high = target * 1.05
     axis = LogScale(low, high, start)
     tallest = max(counts.at_once, *(bar.count for bar in bars)) if bars else counts.at_once
@@ -158,7 +158,7 @@ def _distribution(
 def _box(x: float, width: float, share: float, says: str) -> LatencyBar:
     height = round((BOTTOM - TOP) * share, 2)
     if share > 0.0:
-        height = max(height, 1.0)  # one value is seen, however many are elsewhere
+        height = max(height, 1.0)  # a single value stays visible
     return LatencyBar(percent(x), max(percent(width), 0.1), BOTTOM - height, height, says)
 
 

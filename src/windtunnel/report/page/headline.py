@@ -188,9 +188,9 @@ class TrustBox(msgspec.Struct, frozen=True):
     headline: str
     findings: list[tuple[str, str, str]]
     figures: tuple[str, ...]
-    whose: str  # what the intervals are of
-    may_repeat: bool  # other seeds would give other figures, and none was tried
-    intervals: list[tuple[str, list[str]]]  # a row for each latency; none of one run alone
+    whose: str  # what the intervals cover
+    may_repeat: bool  # other seeds would change figures, and none was tried
+    intervals: list[tuple[str, list[str]]]  # a row for each latency; empty for a single run
 
 
 def trust_box(result: Mapping[str, Any], scenario: Mapping[str, Any]) -> TrustBox:

@@ -149,7 +149,7 @@ def _picture(shares: Floats, colour: tuple[int, int, int]) -> str:
 
     levels = np.where(shares > 0.0, FAINTEST + (255 - FAINTEST) * np.minimum(shares, 1.0), 0.0)
     height, width = levels.shape
-    lines = np.zeros((height, width + 1), dtype=np.uint8)  # each line starts with its filter: none
+    lines = np.zeros((height, width + 1), dtype=np.uint8)  # each line starts with filter type 0
     lines[:, 1:] = levels.round()
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n" + b"".join(

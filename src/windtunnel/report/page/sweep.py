@@ -38,7 +38,7 @@ class PointLine(msgspec.Struct, frozen=True):
     """A point in the table."""
 
     point: int
-    settings: list[tuple[str, float | str]]  # its text, and what it is sorted by
+    settings: list[tuple[str, float | str]]  # text and sort key
     cells: list[FigureCell]
     front: bool
 
@@ -113,7 +113,7 @@ def _sentences(
         unit = next(metric["unit"] for metric in summary["metrics"] if metric["name"] == name)
         at = ", ".join(f"{names[path]} {_short(v)}" for path, v in whose[0]["settings"].items())
         if len(whose) > len(points) / 4:
-            continue  # too many to choose by
+            continue  # too many to be a choice
         others = f"{len(whose) - 1} other point{'s' if len(whose) > 2 else ''}"
         more = f" and at {others}" if len(whose) > 1 else ""
         found.append(f"Best {figure(name).label}: {text_of(unit, best)} at {at}{more}.")
@@ -144,7 +144,7 @@ def _line(
     return PointLine(point["point"], settings, cells, front)
 
 
-# What the script draws from
+# Data for the script
 
 
 def _drawing(summary: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

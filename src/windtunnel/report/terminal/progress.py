@@ -44,7 +44,7 @@ class StatusLine:
             return
         self._drawn_s = now_s
         self._shown = True
-        # A line that wraps cannot be drawn over.
+        # A line that wraps cannot be redrawn.
         self._stream.write(CLEAR + text(elapsed_s)[: _columns(self._stream) - 1])
         self._stream.flush()
 

@@ -251,7 +251,7 @@ class Arena:
         while attained(size) < self._goal and size < self._most:
             size = min(2 * size, self._most)
         low, high = 0, size
-        while high > 1 and low == 0:  # one that does not, which also shows overload
+        while high > 1 and low == 0:  # find a size that misses it, which also shows overload
             half = max(1, high // 2)
             if attained(half) >= self._goal:
                 high = half

@@ -134,7 +134,7 @@ def isotonic(points: Sequence[tuple[float, int, int]]) -> list[tuple[float, floa
 
     Adjacent blocks of equal load or decreasing share are pooled until none are left.
     """
-    blocks: list[tuple[float, int, int]] = []  # its highest load, misses, arrivals
+    blocks: list[tuple[float, int, int]] = []  # highest load, misses, arrivals
     for load, missed, arrived in sorted(points):
         blocks.append((load, missed, arrived))
         while len(blocks) > 1 and (

@@ -53,15 +53,15 @@ def cheapest_schedule(
     holds = max(0, math.ceil(price.minimum_run_s / bin_s) - 1)
     span = holds + 1
     start = price.per_s * price.startup_s
-    # Cost until now by state, a size and the bins for which it must not shrink: size * span + hold.
+    # Cost so far by state: a size, and the bins for which it must not shrink (size * span + hold).
     cost = [math.inf if state % span else 0.0 for state in range(len(sizes) * span)]
-    # By bin and size, the states before no hold and before a full one: others only count down.
+    # By bin and size, the states before no hold and before a full hold; others just count down.
     came_from = array("I")
     for arrived in arrivals:
         rate = arrived / bin_s
         following = [math.inf] * len(cost)
         origin = [0] * len(cost)
-        # The cheapest way to some size or less, and to some size or more, with leave to shrink.
+        # The cheapest state up to a size; below, the cheapest from a size on that may shrink.
         grown, grown_from = math.inf, -1
         for size in sizes:
             starts = start * (fewest + size)

@@ -118,7 +118,7 @@ def _run(
 ) -> list[PairedRuns]:
     plans = [side.plan.changed(seed=seed) for seed in seeds for side in sides]
     if jobs is None and mean_estimate(plans).cpu_s > PAYS_FROM_S:
-        jobs = processors()  # at once: the first run alone would take half of the time
+        jobs = processors()  # at once: running the first alone would take half the time
     processes = min(len(plans), processors() if jobs is None else jobs)
     found: dict[int, Observation] = {}
     one_run = partial(observe, processes=processes)

@@ -88,7 +88,7 @@ class _Pairs:
         import numpy as np
 
         names = {name: number for number, name in enumerate(dict.fromkeys((*base, *changed)))}
-        # A request that was sent nowhere has the number -1, which is the last of each.
+        # A request that was routed nowhere has the number -1, the last entry of each array.
         theirs = np.array([*(names[name] for name in base), -1])[self._base[column]]
         ours = np.array([*(names[name] for name in changed), -1])[self._changed[column]]
         other = theirs != ours

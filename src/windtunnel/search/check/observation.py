@@ -179,7 +179,7 @@ class KeptRequests:
         outcome = ended.column("outcome").astype(np.int8)
         done = outcome == codes[COMPLETED]
         ttft, e2e = first - arrived, finished - arrived
-        # The time after the last token does not count for the time per token.
+        # Time after the last token does not count towards TPOT.
         pools = np.array([*names.owners.pools, 0])
         after = np.array(self._completions)[pools[server]]
         several = done & (tokens > 1)

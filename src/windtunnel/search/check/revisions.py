@@ -69,7 +69,7 @@ class Revisions(ExitStack):
 def _unpack(root: Path, commit: str, folder: Path) -> None:
     command = ["git", "-C", str(root), "archive", "--format=tar", commit]
     size = files = 0
-    with subprocess.Popen(  # noqa: S603 - no shell, and the commit is git's own name of it
+    with subprocess.Popen(  # noqa: S603 - no shell, and the commit is a hash from git
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         assert process.stdout is not None
@@ -93,7 +93,7 @@ def _unpack(root: Path, commit: str, folder: Path) -> None:
 def _git(folder: Path, *arguments: str, where: str, what: str = "", hint: str | None = None) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - no shell, and revisions cannot be options
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the git that the user has
+            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's own git
             capture_output=True,
             text=True,
             check=False,

@@ -70,7 +70,7 @@ def sides_of(given: CheckInput, stack: ExitStack) -> tuple[CheckSide, CheckSide]
         raise InputError("there is no recorded traffic to cut", where=LAST, hint=f"add {TRACE}")
     trace = None if given.trace is None else one_trace(given.trace, stack, given.last_s)
     plan = _plan(base, given, trace, given.seed)
-    # One seed for both: that of the other side would give it other traffic.
+    # One seed for both sides, or they would get different traffic.
     other = _plan(changed, given, trace, plan.seed)
     return CheckSide(base.name, plan), CheckSide(changed.name, other)
 

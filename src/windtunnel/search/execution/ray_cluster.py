@@ -84,7 +84,7 @@ class RayCluster:
                     yield flying.pop(task), self._outcome(task)
         finally:
             for task in flying:
-                with suppress(Exception):  # whatever a cluster that goes down says of it
+                with suppress(Exception):  # whatever a cluster raises that is shutting down
                     self._ray.cancel(task, force=True)
 
     def _outcome(self, task: Any) -> Outcome:
@@ -137,7 +137,7 @@ def _begin(ray: Any, on: str, jobs: int | None) -> None:
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what they say is said below, once
+            warnings.simplefilter("ignore")  # the error below says the same, once
             if on == RAY:
                 cpus = jobs or processors()
                 ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
@@ -152,7 +152,7 @@ def _begin(ray: Any, on: str, jobs: int | None) -> None:
             hint = (
                 "a machine whose processors are all busy may be too slow for it; local needs none"
             )
-        if on.startswith(ADDRESS):  # something listens there
+        if on.startswith(ADDRESS):  # the port accepted a connection
             what = f"the cluster answers, but refuses the connection: {reason}"
             hint = "if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to its own"
         raise WindtunnelError(what, where=f"--on {on}", hint=hint) from error

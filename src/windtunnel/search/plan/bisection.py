@@ -132,7 +132,7 @@ class LoadSearch:
                 return
             self._ended = msgspec.structs.replace(self._ended, tests=tests)
             load /= step
-            step *= step  # the surer it is to be too much, the further down
+            step *= step  # each failed test makes a larger step down
 
     def _good(
         self, load: float, stage: Stage
@@ -206,14 +206,14 @@ class _LoadWalk:
         self.knee: Knee | None = None
         self._seen: dict[float, float] = {}
         self._doubtful: float | None = None  # a load that may be light
-        self._light: float | None = None  # the latency of one that is
+        self._light: float | None = None  # the latency of a light load
         self._light_load = 0.0
         self._low = self._high = 0.0
 
     def learn(self, latency_s: float | None) -> None:
         load = self.next_load
         assert load is not None
-        # Where nothing was answered at all, no request was in time.
+        # If nothing was answered at all, no request was in time.
         self._seen[load] = math.inf if latency_s is None else latency_s
         if self._light is None:
             self._look_for_light(load)

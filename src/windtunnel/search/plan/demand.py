@@ -54,7 +54,7 @@ def traits_of(plan: ScenarioPlan) -> TrafficTraits:
             steady = steady and entry.rate_curve is None
             open_loop = open_loop and entry.session is None and entry.arrivals.process != "closed"
     counts = {entry.count is None for entry in plan.workload}
-    # Sources that end at different times make a mix that changes.
+    # Sources that end at different times change the mix.
     steady = steady and (len(plan.workload) == 1 or counts == {True})
     return TrafficTraits(steady, open_loop)
 
@@ -89,7 +89,7 @@ def demands_of(plan: ScenarioPlan, goals: tuple[str, ...]) -> list[ClassDemand]:
     for goal, asked in found.items():
         if asked:
             step = -(-len(asked) // MOST_KEPT)
-            # Another seed may bring a few less.
+            # Another seed may have a few less.
             total = max(0.0, times * (len(asked) - 4.0 * math.sqrt(len(asked))))
             demands.append(ClassDemand(goal, plan.slos[goal], asked[::step], total, times * last_s))
     return demands

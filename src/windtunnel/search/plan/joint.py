@@ -67,7 +67,7 @@ def machines(uses: Sequence[Use], machine: int) -> int:
 
     This is the minimum where each size divides the next larger one, as powers of two do.
     """
-    free = [0] * (machine + 1)  # machines by accelerators that are free
+    free = [0] * (machine + 1)  # machines by number of free accelerators
     count = 0
     for use in sorted(uses, key=lambda one: -one.degree):
         if use.degree >= machine:
@@ -142,7 +142,7 @@ def cheapest(options: Sequence[Sequence[Use]], budget: PlanBudget) -> list[int |
     for own in options:
         alone = [n for n in _undominated(own) if fits(taken_by([own[n]], budget.machine), budget)]
         ranked.append(sorted(alone, key=lambda one: (own[one].cost, one)))
-    # Of the models from a place on: those that can never be served, and the least cost of others.
+    # For the models from a place on: how many can never be served, and the least cost of the rest.
     never = [sum(not own for own in ranked[place:]) for place in range(len(options) + 1)]
     least = [
         own[known[0]].cost if known else 0.0 for own, known in zip(options, ranked, strict=True)
@@ -164,7 +164,7 @@ def cheapest(options: Sequence[Sequence[Use]], budget: PlanBudget) -> list[int |
             if reached < bound:
                 best, bound = list(chosen), reached
             return
-        # Fewer that are not served come first, so that the least cost of all the rest is a bound.
+        # Fewer unserved models come first, so the least cost of all the rest is a bound.
         spent = cost_of(uses)
         lost = budget.dollars_per_hour is not None
         lost = lost and spent + rest[place] > (budget.dollars_per_hour or 0.0) + 10**-DECIMALS

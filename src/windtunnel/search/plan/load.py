@@ -74,7 +74,7 @@ def _driver(
     """A driver that runs the scenario at different loads."""
     return RunDriver(
         means,
-        # Cut short first: as many requests at any load.
+        # Shortened first, for the same number of requests at any load.
         lambda run: loaded(shortened(base, run.share, run.seed), run.load),
         lambda _, outcome: seen(outcome),
         lambda run, _: f"runs at {run.load:.3g} x",
@@ -166,7 +166,7 @@ def find_knee(
     """Finds the latency knee of the scenario's own servers; returns plain data."""
     first = base.seed
     chosen = range(first, first + seeds) if draws(base) else range(first, first + 1)
-    # With a duration a light load would have few requests: then count them, where that is the same.
+    # With a duration, a light load would have few requests: use a count instead, if equivalent.
     steady = base if why_whole(base) else counted(base)
     search = KneeSearch(chosen, means.budget)
     driver = _driver(steady, means, _latency)

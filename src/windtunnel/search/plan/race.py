@@ -23,7 +23,7 @@ from windtunnel.search.plan.trials import (
     worst_of,
 )
 
-# Why an entrant is not the answer: a closed set. Those of `bounds` come before any run.
+# Why an entrant is not the answer: a closed set. The reasons in `bounds` precede any run.
 MISSES = "misses-slo"
 FEWER = "fewer-servers"
 NOT_SURE = "not-sure-enough"
@@ -124,7 +124,7 @@ class _Standing:
         self.lane = lane
         self.at = 0
         self.stage = 0
-        self.screened = False  # whether short runs have told with how many servers to begin
+        self.screened = False  # whether short runs have shown how many servers to begin with
         self.done = False  # its entrant is the answer or a runner-up
 
     @property
@@ -141,7 +141,7 @@ class Seeker:
     try."""
 
     def __init__(self, many: int) -> None:
-        self._low, self._high = 0, many  # the first is in between, or `many` when none is
+        self._low, self._high = 0, many  # the first that suffices is between, or `many`
         self._leap = 1
 
     @property
@@ -155,7 +155,7 @@ class Seeker:
 
     def learn(self, *, enough: bool) -> None:
         if enough:
-            self._high, self._leap = self.at, self._high  # no further leap: halves from here on
+            self._high, self._leap = self.at, self._high  # no more leaps: bisect from here on
         else:
             self._low, self._leap = self.at + 1, 2 * self._leap
 
@@ -218,7 +218,7 @@ class Race:
             if unseen:
                 yield from self._screen([one for one in running if not one.screened][:SCREENED])
                 continue
-            # Of those that cost the same, the best so far: a first test asks the least.
+            # Of equally cheap ones test the best so far: the first test is the least strict.
             least = self._cost(running[0].entrant)
             cheapest = [one for one in running[:WIDTH] if self._cost(one.entrant) == least]
             if all(one.stage == len(self._stages) for one in cheapest):
@@ -237,7 +237,7 @@ class Race:
         """Runs the next stage of each lane: its entrant is then eliminated, advances, or is ready
         to be tested."""
         last = len(self._rules.stages) - 1
-        # The cost of one that scales is measured, and a short run says nothing of a day.
+        # The cost of an entrant that scales is measured, and a short run does not represent a day.
         for one in ahead:
             if one.entrant.scales:
                 one.stage = max(one.stage, last)
@@ -435,7 +435,7 @@ class Race:
             dearer = cost >= self._cost(self._entrants[self._best])
             if dearer or self._has_more(number, self._best):
                 reason, instead = DEARER, self._best
-                # What scales or runs on a fleet costs at least this: that may seem to be less.
+                # On a fleet or with an autoscaler this is a minimum, which may seem cheaper.
                 sentence = "" if dearer else "has more servers than the answer"
         if not stages or self._failure(entrant, stages[0]):
             return CandidateVerdict(reason, cost=cost, instead=instead, sentence=sentence)

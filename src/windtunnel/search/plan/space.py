@@ -326,7 +326,7 @@ def _changes(old: PoolSettings, pool: PoolSettings) -> dict[str, Any]:
     values += [
         (f"engine.{name}", getattr(pool.engine, name), getattr(old.engine, name))
         for name in (*OF_ENGINE, "kv_blocks")
-        if pool.engine.written(name)  # or else it follows from the accelerator
+        if pool.engine.written(name)  # otherwise it depends on the accelerator
     ]
     return {name: new for name, new, was in values if new != was}
 
@@ -383,7 +383,7 @@ class _Bounds:
 
     def _of(self, pools: Sequence[PoolSettings]) -> tuple[Ruled | None, int, int]:
         if any(pool.engine.speculative for pool in pools):
-            return None, len(pools), 1  # a step may give any of several tokens: nothing is bound
+            return None, len(pools), 1  # the number of tokens per step varies: no bounds
         engines = [self._engine(pool) for pool in pools]
         prefill, decode = engines[0], engines[-1]
         for demand in self._demands:

@@ -141,7 +141,7 @@ class RunDriver(Generic[Run, Seen]):
             answers[number] = outcome
             self.spent += missing[number].cost
             told(self._doing(missing[number], outcome), self.spent, budget)
-        # In the order in which they were wanted, not in which they ended: sums depend on it.
+        # In the order wanted, not that in which they ended: sums depend on it.
         self.outcomes |= {run: answers[number] for number, run in enumerate(missing)}
         return {run: self._seen(run, self.outcomes[run]) for run in wanted}
 

@@ -27,7 +27,7 @@ def trust_of_plan(
     for candidate, outcome in runs:
         if isinstance(outcome, MeasuredRun):
             seen.setdefault(candidate, []).append(outcome.metrics)
-    # What is known of step times does not depend on the traffic: a glance is enough.
+    # Evidence for step times does not depend on the traffic: a glance is enough.
     known = [one for one in glance(answer)["trust"]["findings"] if one["code"] == "calibration"]
     findings = [TrustFinding(**one) for one in known]
     section = as_section([*findings, *_unfinished(seen, goal, what)])

@@ -165,7 +165,7 @@ class _Replay:
         return self._hits / self._prompts if self._prompts else 0.0
 
 
-# How far apart
+# Errors
 
 
 def _times(pairs: Sequence[Pair]) -> dict[str, list[tuple[float, float]]]:
@@ -225,7 +225,7 @@ def _good(pairs: Sequence[Pair], slos: dict[str, SloClass], *, real: bool) -> fl
     return good / len(pairs)
 
 
-# What to do about it
+# Recalibration
 
 
 class _Recalibration:
@@ -268,7 +268,7 @@ class _Recalibration:
         alone = len(self.plan.pools) == 1
         return float(value) if alone and isinstance(value, int | float) else None
 
-    # Each says what is wrong, and returns the pool without it; None: it must be calibrated first.
+    # Each reports an error and returns the corrected pool; None: it must be calibrated first.
 
     def _steps(self, pairs: Sequence[Pair]) -> PoolSettings | None:
         times = _times(pairs)["tpot"]
@@ -285,7 +285,7 @@ class _Recalibration:
         )
         for field, name in (("fixed", "fixed_s"), ("per_step", "per_step_s")):
             now_s = self._parameter(name)
-            # A step that takes no time is none; pieces that came at once would ask for it.
+            # Never zero: answers whose pieces came all at once would suggest it.
             if now_s is not None and now_s + more_s > 0.0:
                 return self._with_parameter("steps", says, field, now_s + more_s)
         calibrate = (

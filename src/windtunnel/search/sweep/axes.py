@@ -210,7 +210,7 @@ def _of_numbers(path: str, values: list[float], unit: str, where: str) -> Axis:
     if len(values) < 2:
         what = "the range has one value: its step leads out of it"
         raise InputError(what, where=where, allowed="a smaller step")
-    # To the digits that were meant: 0.1 + 2 * 0.1 is written 0.3.
+    # Rounded to the intended digits: 0.1 + 2 * 0.1 is written 0.3.
     rounded = [float(f"{value:.12g}") for value in values]
     return _levels(path, [_with_unit(value, unit) for value in rounded], where)
 

@@ -86,7 +86,7 @@ def _spread(dimensions: int, count: int, seed: int) -> Iterable[Sequence[float]]
 
     stream = Stream(seed, "search.design")
     shift = [stream.uniform() for _ in range(dimensions)]
-    # Drawn by powers of two, which the sequence is balanced for.
+    # Drawn in powers of two, for which the sequence is balanced.
     most = math.ceil(math.log2(count * DRAWS_PER_POINT))
     sequence = qmc.Sobol(dimensions, scramble=False, bits=30)
     drawn = 0

@@ -117,7 +117,7 @@ def _refuse_bad_values(
     found: dict[str, InputError] = {}
     for place, axis in enumerate(axes):
         if axis.levels is None and len(faults) < len(settings):
-            continue  # a value that was drawn has one point, and says nothing of the range
+            continue  # a drawn value has one point, which says nothing about the range
         whose: dict[str, list[int]] = {}
         for number, chosen in enumerate(settings):
             whose.setdefault(written(chosen[place][1]), []).append(number)
