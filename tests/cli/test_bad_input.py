@@ -264,7 +264,7 @@ def test_a_damaged_run_is_a_sentence(
     capsys.readouterr()
     said = refused([name, "run", *(["other"] if name == "compare" else [])], capsys)
     assert said.startswith("windtunnel: run")
-    assert "its files lack something, or have it in another form" in said
+    assert "its files are incomplete, or have another form" in said
 
 
 def test_a_router_of_a_plan_without_a_policy_has_the_default(

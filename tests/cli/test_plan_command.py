@@ -136,7 +136,7 @@ def test_json_alone(plan: Run) -> None:
 def test_loads(plan: Run, find: str) -> None:
     code, out, err = plan("--find", find, "--json", "found.json", *QUICK)
     assert (code, err) == (0, "")
-    assert out.startswith("Carries " if find == "load" else "Latency turns at ")
+    assert out.startswith("Carries " if find == "load" else "The knee is at ")
     assert "x its traffic" in out
     found: dict[str, Any] = json.loads(Path("found.json").read_text())
     assert found["find"] == find

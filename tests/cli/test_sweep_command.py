@@ -183,12 +183,12 @@ def test_the_folder_of_another_sweep_is_refused(sweep: Run) -> None:
     assert (code, out) == (2, "")
     assert err.startswith("windtunnel: out: holds another sweep: vary was different (choose")
     Path("busy.yaml").write_text(Path("busy.yaml").read_text().replace("300ms", "299ms"))
-    assert "holds another sweep: what the scenario says was different" in sweep(*asked)[2]
+    assert "holds another sweep: the content of the scenario was different" in sweep(*asked)[2]
     assert Path("out", "results.parquet").read_bytes() == before
     Path("else").mkdir()
     Path("else", "results.parquet").write_text("mine")
     err = sweep("--vary", f"{REPLICAS}=1..2", "-o", "else")[2]
-    assert err.startswith("windtunnel: else: has a results.parquet that is of no sweep")
+    assert err.startswith("windtunnel: else: has a results.parquet that is not from a sweep")
     assert Path("else", "results.parquet").read_text() == "mine"
 
 
@@ -199,7 +199,7 @@ def test_the_folder_of_another_sweep_is_refused(sweep: Run) -> None:
         (["--vary", "serving.pools.0.replica=1..2"], "did you mean 'replicas'?"),
         (["--vary", "serving.pool.0.replicas=1..2"], "there is no list serving.pool"),
         (["--vary", f"{REPLICAS}=4..2"], "the range is empty"),
-        (["--vary", f"{REPLICAS}=1..2", "--points", "4"], "--points: a grid has as many"),
+        (["--vary", f"{REPLICAS}=1..2", "--points", "4"], "--points: a grid has all combinations"),
         (
             ["--vary", f"{REPLICAS}=1..2", "--metric", "latency.ttft.p96"],
             "--metric latency.ttft.p96: there is no figure 'latency.ttft.p96' (did you mean",

@@ -42,7 +42,7 @@ def test_what_is_wrong_is_said_as_by_the_command(busy: Path) -> None:
         wt.sweep(busy, {"serving.pools.0.replica": [1, 2]})
     with pytest.raises(wt.WindtunnelError, match="nothing is varied"):
         wt.sweep(busy, {})
-    with pytest.raises(wt.WindtunnelError, match="one value is nothing to vary"):
+    with pytest.raises(wt.WindtunnelError, match="a single value cannot be varied"):
         wt.sweep(busy, {REPLICAS: [2]})
     with pytest.raises(wt.WindtunnelError, match="there is no figure 'cost'"):
         wt.sweep(busy, {REPLICAS: [2, 3]}, metrics=["cost"])

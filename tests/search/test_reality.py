@@ -187,7 +187,7 @@ def test_a_scenario_that_serves_nothing_of_it_is_a_sentence(tmp_path: Path) -> N
     path = tmp_path / "trace.csv"
     write_trace([TraceRequest(0.0, 100, 5, ttft_s=0.1, e2e_s=0.2)], path)
     tiny = plan_of(OPEN, "serving.pools.0.engine.kv_blocks=3")
-    with pytest.raises(InputError, match="is the scenario that of this server"):
+    with pytest.raises(InputError, match="does the scenario describe this server"):
         compare_with_reality(tiny, path)
 
 

@@ -115,7 +115,7 @@ def whole(*folders: Path) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{Path(frames[-1].filename).stem}:{frames[-1].name}"
-        what = "its files lack something, or have it in another form: "
+        what = "its files are incomplete, or have another form: "
         what += f"{type(error).__name__} in {place}: {error}"
         hint = "another version wrote them, or they are damaged: simulate again"
         where = " or ".join(str(folder) for folder in folders)
@@ -174,7 +174,7 @@ def parquet_of(path: Path, columns: tuple[str, ...] | list[str]) -> Any:
     try:
         file = pq.ParquetFile(pa.OSFile(str(path), "rb"))
     except (OSError, pa.ArrowException) as error:
-        raise _fault(path, "it is damaged, or no Parquet file") from error
+        raise _fault(path, "it is damaged, or not a Parquet file") from error
     missing = [name for name in columns if name not in file.schema_arrow.names]
     if missing:
         raise _fault(path, f"it has no column {missing[0]}")

@@ -131,4 +131,4 @@ def measured(plan: ScenarioPlan, memory_bytes: int | None = None, processes: int
             "there was not enough memory for this run (fewer --jobs leave more to each)"
         )
     except Exception as error:  # noqa: BLE001 - a bug of ours fails one point, not the sweep
-        return FailedRun(f"this run met a fault of Windtunnel: {type(error).__name__}: {error}")
+        return FailedRun(f"this run hit a bug in Windtunnel: {type(error).__name__}: {error}")

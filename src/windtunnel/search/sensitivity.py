@@ -75,7 +75,7 @@ def plan_study(
         )
     count = USUAL_SAMPLES[method] if samples is None else samples
     _refuse_samples(method, count, len(axes))
-    need("SALib", None, "search", "SALib is not installed, which works out indices")
+    need("SALib", None, "search", "SALib, which computes the indices, is not installed")
     plan = origin.plan(seed=seed)
     check_name(metric, plan, f"--metric {metric}")
     draw = Stream(plan.seed, "search.sensitivity").integer(0, 2**31 - 1)
@@ -176,7 +176,7 @@ def _refuse_gaps(study: Study, points: Sequence[dict[str, Any]]) -> None:
     missing = [point for point in points if mean_of(point, study.metric) is None]
     if failed:
         what = f"{len(failed)} of {len(points)} points failed: {failed[0]['failed']}"
-        hint = "indices need all of them: vary within what every point can run with"
+        hint = "indices need all of them: vary only values with which every point can run"
         raise WindtunnelError(what, where=study.sweep.plan.name, hint=hint)
     if missing:
         what = f"{len(missing)} of {len(points)} points have no {study.metric}"

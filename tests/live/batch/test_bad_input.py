@@ -411,7 +411,7 @@ def test_a_full_disk_in_the_middle_loses_nothing_that_was_finished(
     )
     assert full.returncode == 2, full.stderr
     assert "out.jsonl: cannot write: file too large" in full.stdout
-    assert "rows are left; this goes on with them" in full.stdout
+    assert "rows are left; this continues with them" in full.stdout
     written = (tmp_path / "out.jsonl").read_bytes()
     assert 15_000 < len(written) <= 20_000
     assert written.endswith(b"\n")
@@ -493,4 +493,4 @@ def test_an_unknown_model_is_reported_as_a_timeout(tmp_path: Path, serve: Serve)
     assert done.code == 2
     assert "no such model (is the model's name right, and is it loaded?)" in done.said
     assert done.errors == []
-    assert "40 rows are left; with that put right, --resume goes on with them." in done.said
+    assert "40 rows are left; once that is fixed, --resume continues with them." in done.said

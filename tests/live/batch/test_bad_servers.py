@@ -251,7 +251,7 @@ def test_a_server_that_answers_429_for_ever_ends_the_run_with_a_report(
     assert done.errors == [], "refused once, and waiting: nothing was given up"
     assert "It ended because nothing has succeeded within --retry-time" in done.said
     assert "; the last failure was rate_limited: no." in done.said
-    assert "1,000 rows are left; this goes on with them:" in done.said
+    assert "1,000 rows are left; this continues with them:" in done.said
     assert "--resume" in done.said
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 

@@ -53,4 +53,4 @@ def test_1_rows_are_left(tmp_path: Path, serve: Serve, monkeypatch: pytest.Monke
     write_rows(tmp_path / "in.jsonl", prompts(1))
     done = batch(tmp_path, "--endpoint", serve().url)
     assert "0 of 1 row is in " in done.said
-    assert "1 row is left; this goes on with it:" in done.said
+    assert "1 row is left; this continues with it:" in done.said

@@ -68,7 +68,7 @@ def test_a_signal_drains_what_is_in_flight_and_says_how_to_go_on(
         said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code
     assert "14 of 100 rows are in" in said
-    assert "86 rows are left; this goes on with them:" in said
+    assert "86 rows are left; this continues with them:" in said
     assert said.rstrip().endswith("--resume")
     assert len(server.asked) == 14
     done = batch(tmp_path, *args, "--resume")

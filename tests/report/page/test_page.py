@@ -141,7 +141,7 @@ def test_a_line_at_the_gateway_is_shown_wherever_it_matters(tmp_path: Path) -> N
 def test_a_split_run_shows_what_its_transfers_did(tmp_path: Path) -> None:
     run_into(tmp_path, SPLIT)
     page = page_of(tmp_path)
-    assert "Prompts apart from answers" in page
+    assert "Prefill and decode on separate servers" in page
     assert "KV transfers" in page
     assert "20 MB/s bandwidth" in page
     assert '<rect class="transfer"' in page
@@ -184,11 +184,11 @@ def test_a_folder_of_another_version_is_a_sentence(tmp_path: Path) -> None:
     result = json_of(tmp_path)
     for fault in ({"tokens": 5}, {"slo": None}, {"pools": ["main"]}, {"trust": "yes"}):
         (tmp_path / contents.RESULT).write_bytes(msgspec.json.encode(result | fault))
-        with pytest.raises(InputError, match="its files lack something"):
+        with pytest.raises(InputError, match="its files are incomplete"):
             report_page(tmp_path)
     del result["fairness"], result["slo"]
     (tmp_path / contents.RESULT).write_bytes(msgspec.json.encode(result))
-    with pytest.raises(InputError, match=r"in another form: KeyError in .*: 'slo'") as caught:
+    with pytest.raises(InputError, match=r"have another form: KeyError in .*: 'slo'") as caught:
         report_page(tmp_path)
     assert "simulate again" in str(caught.value)
 

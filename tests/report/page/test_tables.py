@@ -49,8 +49,8 @@ def test_every_row_has_a_cell_for_every_column(busy: dict[str, Any], tmp_path: P
 def test_fairness_says_over_what(busy: dict[str, Any]) -> None:
     (lead,) = (table.lead for table in tables.accounts(busy) if table.title == "By tenant")
     index = busy["fairness"]["served_tokens"]
-    assert "over 2 tenants (1: all alike, 1/2: one has all)" in lead
-    assert f"{index:.3f} for the share of its tokens that each was served" in lead
+    assert "over 2 tenants (1: all equal, 1/2: one gets all)" in lead
+    assert f"{index:.3f} for the share of requested tokens that each was served" in lead
     nobody = busy | {"fairness": {"served_tokens": None, "goodput": None}}
     assert "" in [table.lead for table in tables.accounts(nobody)]
 

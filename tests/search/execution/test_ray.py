@@ -87,7 +87,7 @@ def test_a_worker_that_dies_again_and_again_fails_its_point(
     assert [type(outcomes[number]) for number in range(3)] == [MeasuredRun, FailedRun, MeasuredRun]
     failed = outcomes[1]
     assert isinstance(failed, FailedRun)
-    assert "ended in the middle of it, 4 times" in failed.sentence
+    assert "died during the run, 4 times" in failed.sentence
 
 
 def test_what_is_cached_is_not_sent(
@@ -115,7 +115,7 @@ def test_other_code_on_the_cluster_is_refused(
     with pytest.raises(WindtunnelError) as raised:
         list(evaluate(plans[:1], on="auto"))
     said = str(raised.value)
-    assert said.startswith("--on auto: the cluster has other code of Windtunnel")
+    assert said.startswith("--on auto: the cluster has different Windtunnel code")
     assert "aaaaaaaaaaaa here, bbbbbbbbbbbb there" in said
 
 
@@ -135,7 +135,7 @@ def test_no_ray_to_connect_to_is_a_sentence(ray: FakeRay) -> None:
     with pytest.raises(WindtunnelError) as raised, Workers(on="auto"):
         pass
     assert str(raised.value).startswith(
-        "--on auto: there is no Ray to connect to: nothing runs here (`ray start --head`"
+        "--on auto: no running Ray was found: nothing runs here (`ray start --head`"
     )
 
 
@@ -218,4 +218,4 @@ def test_a_real_ray_gives_the_same_and_outlives_a_worker(tmp_path: Path) -> None
     assert [there[0], there[2]] == [here[0], here[1]]
     failed = there[1]
     assert isinstance(failed, FailedRun)
-    assert "ended in the middle of it, 4 times" in failed.sentence
+    assert "died during the run, 4 times" in failed.sentence

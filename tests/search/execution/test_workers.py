@@ -61,7 +61,7 @@ def test_a_point_that_fails_or_kills_its_worker_is_one_point(plans: list[Scenari
     assert isinstance(failed, FailedRun)
     assert "a_dying_router:Fails failed in choose: ZeroDivisionError" in failed.sentence
     assert isinstance(died, FailedRun)
-    assert died.sentence.startswith("its worker process ended in the middle of it, by status 9 (")
+    assert died.sentence.startswith("its worker process died during the run, by status 9 (")
 
 
 def test_here_a_point_that_fails_is_one_point_too(plans: list[ScenarioPlan]) -> None:

@@ -88,7 +88,7 @@ def _of_scaling(run: RunReader, one: LoggedEvent) -> ExplainedDecision:
     steps = []
     applied = history.applied.get(one.id)
     if applied is not None and applied.kind == SUPERSEDED:
-        says = "it was overtaken by a later decision, and not carried out"
+        says = "it was superseded by a later decision, and not applied"
         steps.append(CauseStep(applied.time, POOL, says))
     elif applied is not None:
         delay = f"{took(applied.time - one.time)} later " if applied.time > one.time else ""

@@ -31,7 +31,7 @@ class Linear(StepTimeModel):
             allowed = "finite numbers of seconds, 0 or more"
             raise InputError(f"costs are {found}", where="linear step time", allowed=allowed)
         if fixed_s == 0.0 and (prefill_token_s == 0.0 or decode_s == 0.0):
-            what = "a step that takes no time would let a run go on for ever"
+            what = "a step that takes no time would let a run go on endlessly"
             allowed = "a fixed cost above 0, or costs above 0 for prefill tokens and for decodes"
             raise InputError(what, where="linear step time", allowed=allowed)
         self.fixed_s = fixed_s

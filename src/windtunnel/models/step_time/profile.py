@@ -75,14 +75,24 @@ PARAMETERS: dict[str, Parameter] = {
         0.05, 1, 0.8, 0, "fraction of the memory peak at which 8-bit weights are read"
     ),
     "fp8_launch_s": Parameter(
-        1e-8, 1e-3, 3e-6, 0, "further seconds to start one in fp8: converting its inputs"
+        1e-8,
+        1e-3,
+        3e-6,
+        0,
+        "additional seconds to start a multiplication in fp8: converting inputs",
     ),
     "fp8_convert_bandwidth": Parameter(
         0.02, 1, 0.2, 0, "fraction of the memory peak at which inputs are converted to fp8"
     ),
-    "fp4_efficiency": Parameter(0.05, 1, 0.45, 0, "the efficiency in fp4"),
-    "fp4_bandwidth": Parameter(0.05, 1, 0.7, 0, "the part of the memory peak in fp4"),
-    "fp4_launch_s": Parameter(1e-8, 1e-3, 4e-6, 0, "the further seconds in fp4"),
+    "fp4_efficiency": Parameter(
+        0.05, 1, 0.45, 0, "fraction of the fp4 matrix peak a large multiplication reaches"
+    ),
+    "fp4_bandwidth": Parameter(
+        0.05, 1, 0.7, 0, "fraction of the memory peak at which 4-bit weights are read"
+    ),
+    "fp4_launch_s": Parameter(
+        1e-8, 1e-3, 4e-6, 0, "additional seconds to start a multiplication in fp4"
+    ),
     "step_s": Parameter(
         1e-8, 1e-1, 1e-8, 0, "seconds of every step beyond its kernels: gaps, copies, sampling"
     ),
@@ -90,7 +100,7 @@ PARAMETERS: dict[str, Parameter] = {
         1e-8, 1e-2, 25e-6, 0.5, "seconds for the small kernels of a layer: norms, rotation, adding"
     ),
     "elementwise_passes": Parameter(
-        0.1, 500, 10.0, 0.3, "times that a layer's small kernels read or write each of its vectors"
+        0.1, 500, 10.0, 0.3, "how often a layer's small kernels read or write each of its vectors"
     ),
     "attention_efficiency": Parameter(
         0.02, 1, 0.33, 0.3, "fraction of the bf16 matrix peak that attention reaches"
@@ -99,7 +109,7 @@ PARAMETERS: dict[str, Parameter] = {
         0.05, 1, 0.9, 0.1, "fraction of the memory peak at which the KV cache is read"
     ),
     "fp8_attention_bandwidth": Parameter(
-        0.05, 1, 0.7, 0, "the same of a KV cache in fp8, whose numbers are converted"
+        0.05, 1, 0.7, 0, "fraction of the memory peak at which an fp8 KV cache is read"
     ),
     "attention_call_s": Parameter(
         1e-8, 1e-3, 10e-6, 0.5, "seconds to start attention of a step's prompts"
@@ -108,7 +118,7 @@ PARAMETERS: dict[str, Parameter] = {
         1e-8, 1e-3, 10e-6, 0.5, "seconds to start attention of a step's decodes"
     ),
     "attention_split_s": Parameter(
-        1e-9, 1e-4, 0.2e-6, 0.5, "seconds for each further part that a context is split into"
+        1e-9, 1e-4, 0.2e-6, 0.5, "seconds for each additional part that a context is split into"
     ),
     "attention_ramp_keys": Parameter(
         1, 4096, 80.0, 0.5, "keys' worth of work to start and end the scan of a context"
@@ -119,7 +129,7 @@ PARAMETERS: dict[str, Parameter] = {
     "power_knee": Parameter(
         0.05, 1, 0.5, 0.3, "share of time the matrix units may be busy before the clock falls"
     ),
-    "power_exponent": Parameter(1e-4, 2, 0.6, 0.3, "how steeply it falls from there"),
+    "power_exponent": Parameter(1e-4, 2, 0.6, 0.3, "how steeply the clock falls beyond power_knee"),
     "expert_efficiency": Parameter(
         0.02, 1, 0.5, 0, "fraction of the matrix peak that grouped expert multiplications reach"
     ),
@@ -130,30 +140,56 @@ PARAMETERS: dict[str, Parameter] = {
         1e-8, 1e-3, 25e-6, 0, "seconds to route tokens to experts and to start their kernels"
     ),
     "expert_width_s": Parameter(
-        1e-12, 1e-7, 1e-12, 0, "further seconds to start them, for each number of a token"
+        1e-12, 1e-7, 1e-12, 0, "additional seconds to start experts, per unit of hidden width"
     ),
-    "expert_visit_s": Parameter(1e-12, 1e-5, 1e-12, 0, "the same for each expert visited"),
-    "fp8_expert_efficiency": Parameter(0.02, 1, 0.3, 0, "the efficiency of experts in fp8"),
-    "fp8_expert_bandwidth": Parameter(0.02, 1, 0.7, 0, "their part of the memory peak in fp8"),
-    "fp8_expert_launch_s": Parameter(1e-8, 1e-3, 25e-6, 0, "their seconds to start in fp8"),
-    "fp8_expert_width_s": Parameter(1e-12, 1e-7, 1e-12, 0, "the further seconds in fp8"),
-    "fp8_expert_visit_s": Parameter(1e-12, 1e-5, 1e-12, 0, "those for each expert visited"),
-    "fp4_expert_efficiency": Parameter(0.02, 1, 0.2, 0, "the efficiency of experts in fp4"),
-    "fp4_expert_bandwidth": Parameter(0.02, 1, 0.6, 0, "their part of the memory peak in fp4"),
-    "fp4_expert_launch_s": Parameter(1e-8, 1e-3, 20e-6, 0, "their seconds to start in fp4"),
-    "fp4_expert_width_s": Parameter(1e-12, 1e-7, 1e-12, 0, "the further seconds in fp4"),
-    "fp4_expert_visit_s": Parameter(1e-12, 1e-5, 1e-12, 0, "those for each expert visited"),
+    "expert_visit_s": Parameter(
+        1e-12, 1e-5, 1e-12, 0, "additional seconds to start experts, per expert visited"
+    ),
+    "fp8_expert_efficiency": Parameter(
+        0.02, 1, 0.3, 0, "fraction of the fp8 matrix peak that experts reach"
+    ),
+    "fp8_expert_bandwidth": Parameter(
+        0.02, 1, 0.7, 0, "fraction of the memory peak at which fp8 experts are read"
+    ),
+    "fp8_expert_launch_s": Parameter(
+        1e-8, 1e-3, 25e-6, 0, "seconds to route tokens to fp8 experts and to start them"
+    ),
+    "fp8_expert_width_s": Parameter(
+        1e-12, 1e-7, 1e-12, 0, "additional seconds to start fp8 experts, per unit of hidden width"
+    ),
+    "fp8_expert_visit_s": Parameter(
+        1e-12, 1e-5, 1e-12, 0, "additional seconds to start fp8 experts, per expert visited"
+    ),
+    "fp4_expert_efficiency": Parameter(
+        0.02, 1, 0.2, 0, "fraction of the fp4 matrix peak that experts reach"
+    ),
+    "fp4_expert_bandwidth": Parameter(
+        0.02, 1, 0.6, 0, "fraction of the memory peak at which fp4 experts are read"
+    ),
+    "fp4_expert_launch_s": Parameter(
+        1e-8, 1e-3, 20e-6, 0, "seconds to route tokens to fp4 experts and to start them"
+    ),
+    "fp4_expert_width_s": Parameter(
+        1e-12, 1e-7, 1e-12, 0, "additional seconds to start fp4 experts, per unit of hidden width"
+    ),
+    "fp4_expert_visit_s": Parameter(
+        1e-12, 1e-5, 1e-12, 0, "additional seconds to start fp4 experts, per expert visited"
+    ),
     "weight_only_expert_efficiency": Parameter(
-        0.02, 1, 0.3, 0, "the efficiency of experts of 4 bits that are multiplied in bf16"
+        0.02, 1, 0.3, 0, "fraction of the bf16 matrix peak that experts with 4-bit weights reach"
     ),
     "weight_only_expert_bandwidth": Parameter(
-        0.02, 1, 0.6, 0, "the part of the memory peak at which these are read"
+        0.02, 1, 0.6, 0, "fraction of the memory peak at which 4-bit weights of experts are read"
     ),
-    "weight_only_expert_launch_s": Parameter(1e-8, 1e-3, 30e-6, 0, "seconds to start these"),
+    "weight_only_expert_launch_s": Parameter(
+        1e-8, 1e-3, 30e-6, 0, "seconds to route tokens to such experts and to start them"
+    ),
     "weight_only_expert_width_s": Parameter(
-        1e-12, 1e-7, 1e-12, 0, "the further seconds of these, for each number of a token"
+        1e-12, 1e-7, 1e-12, 0, "additional seconds to start such experts, per unit of hidden width"
     ),
-    "weight_only_expert_visit_s": Parameter(1e-12, 1e-5, 1e-12, 0, "those for each expert visited"),
+    "weight_only_expert_visit_s": Parameter(
+        1e-12, 1e-5, 1e-12, 0, "additional seconds to start such experts, per expert visited"
+    ),
     "latent_efficiency": Parameter(
         0.02, 1, 0.6, 0, "fraction of the bf16 peak that decode attention on latents reaches"
     ),
@@ -161,7 +197,7 @@ PARAMETERS: dict[str, Parameter] = {
         0.05, 1, 0.8, 0, "fraction of the memory peak at which cached latents are read"
     ),
     "latent_layer_s": Parameter(
-        1e-8, 1e-3, 30e-6, 0, "further seconds of a layer for the small kernels of latents"
+        1e-8, 1e-3, 30e-6, 0, "additional seconds of a layer for the small kernels of latents"
     ),
     "recurrent_bandwidth": Parameter(
         0.02, 1, 0.8, 0, "fraction of the memory peak at which states are read and written"
@@ -190,7 +226,9 @@ PARAMETERS: dict[str, Parameter] = {
     "all_reduce_small_efficiency": Parameter(
         0.01, 1, 0.2, 0, "fraction of the link peak that the kernel for small messages reaches"
     ),
-    "all_reduce_large_s": Parameter(1e-8, 1e-2, 10e-6, 0, "seconds to start one for large ones"),
+    "all_reduce_large_s": Parameter(
+        1e-8, 1e-2, 10e-6, 0, "seconds to start a collective for large messages"
+    ),
     "all_reduce_efficiency": Parameter(
         0.01, 1, 0.7, 0, "fraction of the link peak that a large collective reaches"
     ),
@@ -319,7 +357,7 @@ def scaled_profile(accelerator: Accelerator, measured: list[Profile]) -> Profile
         near,
         accelerator=accelerator.name,
         calibrated=False,
-        origin=f"The fractions of the {near.accelerator}'s peaks, of the {accelerator.name}'s.",
+        origin=f"The {near.accelerator}'s fractions of peak, for the {accelerator.name}'s peaks.",
         measured={},
         scaled_from=near.accelerator,
     )

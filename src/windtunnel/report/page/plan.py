@@ -228,9 +228,9 @@ def _deployment_charts(found: Mapping[str, Any]) -> list[PlanChart]:
     of = f" for {found['model']}" if "model" in found else ""
     return [
         PlanChart(
-            title=f"Cost and what is attained{of}",
+            title=f"Cost and attainment{of}",
             about="Each dot is a candidate that was simulated, by its longest runs; the line is "
-            "the most that anything so cheap attained."
+            "the highest attainment at that cost or less."
             + (f" {beyond} that cost far more are not shown." if beyond else ""),
             dots=dots,
             line=path(_frontier(rows, top)),
@@ -294,7 +294,7 @@ def _load_charts(found: Mapping[str, Any]) -> list[PlanChart]:
         goal = found.get("goal")
         charts.append(
             PlanChart(
-                title="What is attained",
+                title="Attainment",
                 about="Over the load, as a factor on the scenario's rates.",
                 dots=[_load_dot(row, at, row["attained"], share(row["attained"])) for row in rows],
                 line=path([(at(row["load"]), 1.0 - row["attained"]) for row in rows]),
@@ -331,8 +331,8 @@ def _latency_chart(
     return [
         PlanChart(
             title="p95 TTFT",
-            about="On logarithmic axes: a queue that grows for as long as requests come has no "
-            "level of its own, and is as long as the run.",
+            about="On logarithmic axes. A queue that grows while requests arrive has no steady "
+            "level: waits depend on the length of the run.",
             dots=[
                 _load_dot(row, at, up(row["ttft_p95"]), format_duration(row["ttft_p95"]))
                 for row in known

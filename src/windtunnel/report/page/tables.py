@@ -95,7 +95,7 @@ def _fairness(result: Entry) -> str:
     parts = [
         f"{fairness[key]:.3f} for the {what}"
         for key, what in (
-            ("served_tokens", "share of its tokens that each was served"),
+            ("served_tokens", "share of requested tokens that each was served"),
             ("goodput", "SLO attainment of each"),
         )
         if fairness[key] is not None
@@ -103,7 +103,7 @@ def _fairness(result: Entry) -> str:
     if not parts:
         return ""
     many = len(result["tenants"])
-    scale = f"1: all alike, 1/{many}: one has all"
+    scale = f"1: all equal, 1/{many}: one gets all"
     return f"Jain's index of fairness over {many} tenants ({scale}): {', '.join(parts)}."
 
 
@@ -169,7 +169,7 @@ def transfers(result: Entry) -> PageTable | None:
     moved = f"{format_size(split['moved_bytes'])} of KV cache moved"
     spared = split["present_tokens"] / tokens if tokens else 0.0
     lead = f"{split['split']:,} of {result['requests']['arrived']:,} requests were split; {moved}"
-    lead += f", {share_text(spared)} of tokens were there already"
+    lead += f", {share_text(spared)} of tokens were already there"
     lead += f"; the busiest link was busy {share_text(split['link_busy'])} of the time"
     lead += f"; {split['waited']:,} waited for room." if split["waited"] else "."
     figures = ("mean", "p50", "p90", "p99", "max")
@@ -177,7 +177,7 @@ def transfers(result: Entry) -> PageTable | None:
         [name, *(text_of(SECONDS, split[key][figure]) for figure in figures)]
         for name, key in (("waiting for room", "room"), ("moving", "transfer"))
     ]
-    return PageTable("Prompts apart from answers", lead, 1, ["", *figures], rows)
+    return PageTable("Prefill and decode on separate servers", lead, 1, ["", *figures], rows)
 
 
 def tiers(result: Entry) -> PageTable | None:

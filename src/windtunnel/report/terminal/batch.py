@@ -48,9 +48,9 @@ def sentences(summary: Summary, resume: str) -> list[str]:
     rows, them = ("1 row is", "it") if left == 1 else (f"{left:,} rows are", "them")
     if left and summary.ending is Ending.REFUSED:
         # The same command would be refused again.
-        said.append(f"{rows} left; with that put right, --resume goes on with {them}.")
+        said.append(f"{rows} left; once that is fixed, --resume continues with {them}.")
     elif left:
-        said += [f"{rows} left; this goes on with {them}:", f"  {resume}"]
+        said += [f"{rows} left; this continues with {them}:", f"  {resume}"]
     return said
 
 

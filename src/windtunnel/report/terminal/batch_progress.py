@@ -64,7 +64,7 @@ def _headline(view: BatchView) -> Any:
 
     parts = [f"{view.finished:,} of {view.rows:,} rows finished"]
     if view.resumed:
-        parts.append(f"{view.resumed:,} of them before")
+        parts.append(f"{view.resumed:,} of them earlier")
     if view.dropped:
         parts.append(f"{view.dropped:,} dropped")
     if view.gave_up:

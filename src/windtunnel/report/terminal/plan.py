@@ -190,15 +190,19 @@ def _load_lines(found: Mapping[str, Any]) -> list[str]:
 def _knee_lines(found: Mapping[str, Any]) -> list[str]:
     knee, light = found["knee"], found["light"]
     if knee is None:
-        why = "the budget was spent" if found["searched"]["out_of_budget"] else "as far as tried"
-        return [f"Latency turns nowhere, {why}."]
+        why = (
+            "the budget was spent"
+            if found["searched"]["out_of_budget"]
+            else "not within the loads tried"
+        )
+        return [f"No knee was found: {why}."]
     between = ""
     if knee["confidence"] is not None:
         sure = share(knee["confidence"])
         between = f" ({sure} confidence: {knee['low']:.3g} to {knee['high']:.3g} x)"
     low_s, high_s = format_duration(light["ttft_p95"]), format_duration(knee["ttft_p95"])
     return [
-        f"Latency turns at {_load(knee)}{between}",
+        f"The knee is at {_load(knee)}{between}",
         f"p95 TTFT is {low_s} at a light load, {high_s} there.",
     ]
 
@@ -366,7 +370,7 @@ def searched(found: Mapping[str, Any]) -> list[str]:
     else:
         lines.append(f"{runs}.")
     if of.get("whole_runs_because"):
-        lines.append(f"Every run is a whole one: {of['whole_runs_because']}.")
+        lines.append(f"Every run has full length: {of['whole_runs_because']}.")
     if of["out_of_budget"]:
         spent = "was spent" if of["runs"] else "allows none"
         lines.append(f"{_budget(found).capitalize()} {spent} (give more with --budget).")

@@ -127,7 +127,9 @@ def _run(
             side = sides[number % 2]
             if isinstance(answer, Died):
                 hint = "memory may be short: --jobs 1 runs one at a time"
-                raise RunStopped("its worker process ended before it", where=side.name, hint=hint)
+                raise RunStopped(
+                    "its worker process ended before the run did", where=side.name, hint=hint
+                )
             if answer.partial is not None:
                 raise RunStopped(f"the run ended early: {answer.partial}", where=side.name)
             found[number] = answer
@@ -326,8 +328,8 @@ def _notes(
         ]
     base, changed = (side.plan for side in sides)
     if (base.workload, base.duration_s) != (changed.workload, changed.duration_s):
-        says = "The two sides have traffic of their own, which differs: so do figures and "
-        says += "decisions. --trace gives both the same."
+        says = "The two sides have different traffic, which changes figures and decisions "
+        says += "by itself. --trace gives both the same."
         notes.append({"code": "other-traffic", "says": says})
     elif differences.unpaired:
         says = f"{differences.unpaired:,} requests did not arrive at the same time on both sides, "
@@ -339,6 +341,6 @@ def _notes(
         notes.append({"code": "one-sample", "says": says})
     if UNCERTAIN in verdicts:
         says = "A change is beyond its limit, but its confidence interval includes zero: it may be "
-        says += "chance. More traffic tells more."
+        says += "chance. More traffic can decide it."
         notes.append({"code": "uncertain", "says": says})
     return notes

@@ -80,7 +80,7 @@ def figure_limit(text: str, option: str, *, is_most: bool) -> FigureLimit:
     if not equals or not path.strip() or not value.strip():
         allowed = "FIGURE=VALUE, such as latency.ttft.p99=+10%"
         raise InputError(
-            "this is not a figure and its limit", where=f"{option} {text}", allowed=allowed
+            "this is not a figure with a limit", where=f"{option} {text}", allowed=allowed
         )
     return limit_of(path.strip(), value, f"{option} {path.strip()}", is_most=is_most)
 

@@ -28,7 +28,7 @@ class Revisions(ExitStack):
 
     def commit(self, revision: str, option: str) -> str:
         """The full hash of the commit that a revision names."""
-        hint = "`git fetch` brings branches of others; a shallow clone lacks their history"
+        hint = "`git fetch` gets remote branches; a shallow clone lacks their history"
         what = f"{revision!r} is not a revision of {self.root}"
         arguments = (
             "rev-parse",

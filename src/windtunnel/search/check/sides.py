@@ -91,7 +91,9 @@ def _files(given: CheckInput, stack: ExitStack) -> tuple[_SideFiles, _SideFiles]
         )
     if len(given.files) != 1:
         what = f"there are {len(given.files)} files"
-        raise InputError(what, where=BASE, allowed="one file, at this revision and as it is")
+        raise InputError(
+            what, where=BASE, allowed="one file, compared with itself at this revision"
+        )
     (file,) = given.files
     revisions = stack.enter_context(Revisions(file))
     return (

@@ -50,7 +50,7 @@ class Cache:
             write_whole(file, content, drafts=self.folder)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            what = f"a finished point cannot be kept: {reason}"
+            what = f"a finished point cannot be stored: {reason}"
             hint = "choose another folder with --cache or -o"
             raise OutputError(what, where=str(self.folder), hint=hint) from error
 

@@ -20,7 +20,7 @@ from windtunnel.search.point import code_digest
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 LOCAL, RAY, AUTO, ADDRESS = "local", "ray", "auto", "ray://"
-ALLOWED = "local, ray (one that is started here), auto (one that runs here), ray://HOST:PORT"
+ALLOWED = "local, ray (starts one here), auto (the one running here), ray://HOST:PORT"
 USUAL_PORT = 10001
 PATIENCE_S = 5.0
 """Timeout for reaching a cluster."""
@@ -93,12 +93,12 @@ class RayCluster:
             answer: Outcome | str = self._ray.get(task)
         except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError):
             hint = "memory may have been short: fewer --jobs leave more to each"
-            what = f"its worker process ended in the middle of it, {RETRIES + 1} times ({hint})"
+            what = f"its worker process died during the run, {RETRIES + 1} times ({hint})"
             return FailedRun(what)
         except errors.RayError as error:
             raise self._refused(error) from error
         if isinstance(answer, str):
-            what = "the cluster has other code of Windtunnel than this machine"
+            what = "the cluster has different Windtunnel code than this machine"
             hint = f"install the same version there: {self._code[:12]} here, {answer[:12]} there"
             raise WindtunnelError(what, where=f"--on {self._on}", hint=hint)
         return answer
@@ -145,7 +145,7 @@ def _begin(ray: Any, on: str, jobs: int | None) -> None:
                 ray.init(address=on, **quiet)
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
-        what = f"there is no Ray to connect to: {reason}"
+        what = f"no running Ray was found: {reason}"
         hint = "`ray start --head` starts one, `--on ray` needs none"
         if on == RAY:
             what = f"Ray did not start: {reason}"
@@ -168,6 +168,6 @@ def _refuse_the_unreachable(on: str) -> None:
         socket.create_connection((host, int(port or USUAL_PORT)), timeout=PATIENCE_S).close()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        hint = "is its address right, and does it run? `ray start --head` starts one"
+        hint = "check its address, and that it runs; `ray start --head` starts one"
         what = f"the cluster cannot be reached: {reason}"
         raise WindtunnelError(what, where=where, hint=hint) from error

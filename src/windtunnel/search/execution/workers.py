@@ -84,7 +84,7 @@ class Workers(ExitStack):
         fails.
         """
         if jobs is not None and jobs < 1:
-            raise InputError(f"jobs is {jobs}", allowed="1 or more, or None for as many as pay")
+            raise InputError(f"jobs is {jobs}", allowed="1 or more, or None for as many as pay off")
         check_place(on)
         super().__init__()
         self._on = on
@@ -133,7 +133,7 @@ class Workers(ExitStack):
             if isinstance(answer, Died):
                 how = f"signal {-answer.status}" if answer.status < 0 else f"status {answer.status}"
                 hint = "memory may have been short: fewer --jobs leave more to each"
-                what = f"its worker process ended in the middle of it, by {how} ({hint})"
+                what = f"its worker process died during the run, by {how} ({hint})"
                 yield number, FailedRun(what)
             else:
                 yield number, answer

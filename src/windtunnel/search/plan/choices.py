@@ -184,7 +184,7 @@ def _refuse_many_pools(plan: ScenarioPlan) -> None:
         f"the scenario has {len(roles)} pools ({', '.join(roles)})",
         where="serving.pools",
         allowed="one pool, or one with the role prefill and one with the role decode",
-        hint="a plan chooses the servers of these; leave one pool whose settings the others have",
+        hint="a plan chooses the number of servers: leave one pool, with the settings of all",
     )
 
 
@@ -202,7 +202,7 @@ def _accelerators(
     kind = pool.step_time.model
     profile = _has_profile(pool)
     what = "a profile of one accelerator" if profile else f"the step time {kind!r}"
-    notes.append(f"other accelerators and tensor_parallel: {what} says nothing of them")
+    notes.append(f"other accelerators and tensor_parallel: {what} says nothing about them")
     return (None,)
 
 

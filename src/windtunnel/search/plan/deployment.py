@@ -415,11 +415,13 @@ def _not_tried(space: DeploymentSpace, ended: RaceResult) -> list[str]:
     notes = list(space.choices.not_varied)
     if not space.bounded:
         notes.append(
-            "nothing was ruled out by the load it asks for: the traffic depends on the answers, or "
-            "is a long replay"
+            "bounds on the load, to rule out candidates: the traffic depends on the answers, or is "
+            "a long replay"
         )
     if ended.out_of_budget:
-        notes.append("all that the budget had no runs for: the answer may not be the cheapest")
+        notes.append(
+            "candidates that the budget had no runs for: the answer may not be the cheapest"
+        )
     if space.choices.replicas is None and space.choices.together:
         notes.append(f"more than {AS_MANY} times the fewest servers that could carry the load")
     return notes

@@ -77,7 +77,7 @@ def goal_of(
         ]
         return Goal(classes, attained, confidence, tuple(targets) if each_target else ())
     hint = "as in slo: {critical: {ttft: 500ms, tpot: 50ms}}, and give a source that class"
-    what = "no class of service that requests have has a target, so nothing could miss one"
+    what = "no class of service of the requests has a target, so nothing could miss one"
     raise InputError(what, where="slo", hint=hint)
 
 

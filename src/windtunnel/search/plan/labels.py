@@ -27,8 +27,8 @@ from windtunnel.search.plan.space import (
 
 FLOORS = {
     TOO_LONG: "are too long for its KV cache or its context",
-    TTFT_FLOOR: "have their first token too late even on an empty server",
-    TPOT_FLOOR: "have their tokens too slowly even on an empty server",
+    TTFT_FLOOR: "get their first token too late even on an empty server",
+    TPOT_FLOOR: "get their tokens too slowly even on an empty server",
     E2E_FLOOR: "end too late even on an empty server",
 }
 

@@ -32,7 +32,7 @@ from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
 LATENCY = "latency.ttft.p95"
 DEFINITION = (
     f"the load at which the p95 of TTFT is {DOUBLED:g} times that of a light load; a load is light "
-    f"when half of it takes away no more than {100 * (FLAT - 1):.0f}% of that p95"
+    f"if its p95 is at most {100 * (FLAT - 1):.0f}% above that of half the load"
 )
 
 T = TypeVar("T")
@@ -236,7 +236,7 @@ def _not_tried(base: ScenarioPlan) -> list[str]:
         isinstance(entry, SourceSettings) and entry.rate_curve is not None
         for entry in base.workload
     ):
-        notes.append("a longer or a shorter curve: only its rates grow with the load")
+        notes.append("a longer or a shorter curve: only its rates scale with the load")
     if any(not isinstance(entry, SourceSettings) for entry in base.workload):
-        notes.append("other requests than the trace has: it is replayed faster or slower")
+        notes.append("requests other than those of the trace: it is replayed faster or slower")
     return notes

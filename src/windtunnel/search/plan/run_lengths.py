@@ -40,7 +40,7 @@ def lengths_of(plan: ScenarioPlan, seeds: int) -> RunLengths:
     """The run lengths for a scenario, with this many seeds in the test."""
     first = plan.seed
     if not draws(plan):
-        return RunLengths((Stage(1.0, (first,)),), (), "nothing in it is left to chance")
+        return RunLengths((Stage(1.0, (first,)),), (), "nothing in it is random")
     chosen = tuple(range(first, first + CHOOSING))
     test = tuple(range(first + CHOOSING, first + CHOOSING + seeds))
     after = first + CHOOSING + seeds
@@ -64,17 +64,17 @@ def lengths_of(plan: ScenarioPlan, seeds: int) -> RunLengths:
 def why_whole(plan: ScenarioPlan) -> str:
     """Why the beginning of a run does not represent the rest; empty if it does."""
     if plan.scaling is not None:
-        return "an autoscaler needs its time"
+        return "an autoscaler needs time to react"
     if plan.on_machines:
-        return "machines and gangs need theirs"
+        return "machines and gangs need time to start"
     if plan.faults:
-        return "what goes wrong in it has its time"
+        return "its faults happen at set times"
     if not traits_of(plan).steady:
         return "the traffic changes over time"
     for entry in plan.workload:
         assert isinstance(entry, SourceSettings), "a replay is not steady"
         if entry.arrivals.process == "closed" and entry.count is None:
-            return "its users ask again and again until it ends"
+            return "its users send requests until it ends"
         if entry.session is not None and plan.duration_s is not None:
             return "its conversations go on until it ends"
     return ""

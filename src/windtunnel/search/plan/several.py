@@ -564,7 +564,9 @@ class JointSearch:
                 if said is None or (not one.explored and said.reason == DEARER):
                     reason = UNTRIED if out_of_budget else DEARER
                     why = (
-                        "" if out_of_budget else "no joint deployment with it does as well for less"
+                        ""
+                        if out_of_budget
+                        else "no joint deployment with it does as well at lower cost"
                     )
                     verdicts[entrant.number] = CandidateVerdict(
                         reason, cost=entrant.cost, sentence=why

@@ -150,7 +150,7 @@ def _notes(
     for (name, plan), own in zip(designs[1:], runs[1:], strict=True):
         if (plan.workload, plan.duration_s) != (base.workload, base.duration_s):
             says = f"The traffic of {name} is not that of {designs[0].name}: runs of the same seed "
-            says += "do not get the same requests, so that differences are of both."
+            says += "do not get the same requests, so the traffic also causes differences."
             notes.append({"code": "other-traffic", "says": says})
         elif [run["arrived"] for run in own] != [run["arrived"] for run in runs[0]]:
             says = f"Fewer or more requests arrived with {name} than with {designs[0].name}, since "
@@ -167,6 +167,6 @@ def _notes(
         count = verdicts.count(TOO_FEW)
         noun = "difference" if count == 1 else "differences"
         says = f"{len(runs[0])} seeds are too few to tell {count} {noun} from chance: more seeds "
-        says += f"(--seeds {2 * len(runs[0]) + 1}), or longer runs, tell more."
+        says += f"(--seeds {2 * len(runs[0]) + 1}) or longer runs would help."
         notes.append({"code": "too-few-seeds", "says": says})
     return notes

@@ -203,7 +203,7 @@ def _finding(
     if model is not None and severity != GOOD:
         says += _cause(chance, model, widest, has_hosts=has_hosts)
     if len(known) < len(errors):
-        says += " Errors of step times that are unknown are not in there."
+        says += " Unknown errors of step times are not included."
     figures = {
         "seeds": seeds,
         "step_error": max(known, default=None),

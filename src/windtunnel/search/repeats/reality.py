@@ -132,7 +132,7 @@ class _Replay:
             raise RunStopped(f"the simulation ended early: {ended['partial']}", where=str(trace))
         if not self.pairs:
             what = "no request that was measured is completed when it is simulated"
-            raise InputError(what, where=str(trace), hint="is the scenario that of this server?")
+            raise InputError(what, where=str(trace), hint="does the scenario describe this server?")
 
     def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:  # noqa: ARG002
         """Pairs the ended requests of the run with their rows."""

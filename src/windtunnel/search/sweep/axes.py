@@ -127,19 +127,21 @@ def listed_axis(path: str, values: Sequence[Plain], where: str) -> Axis:
     names = [written(value) for value in values]
     if len(values) < 2:
         hint = f"--set {path}={names[0]} sets it" if names else None
-        raise InputError("one value is nothing to vary", where=where, allowed=EXAMPLES, hint=hint)
+        raise InputError(
+            "a single value cannot be varied", where=where, allowed=EXAMPLES, hint=hint
+        )
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"the value {name} is there twice", where=where)
+            raise InputError(f"the value {name} is listed twice", where=where)
     return _levels(path, values, where)
 
 
 def refuse_names(path: str, where: str) -> None:
     if path == "seed":
-        what = "every point runs with the same seeds, so a seed makes no point"
+        what = "every point runs with the same seeds, so the seed cannot be varied"
         raise InputError(what, where=where, hint="--seeds says how many, --seed the first of them")
     if path == "name":
-        raise InputError("a name changes nothing", where=where, allowed=EXAMPLES)
+        raise InputError("varying the name changes nothing", where=where, allowed=EXAMPLES)
 
 
 def _levels(path: str, values: Sequence[Plain], where: str) -> Axis:
@@ -156,7 +158,7 @@ def _range(path: str, found: "re.Match[str]", where: str) -> Axis:
         log = step is not None
         if log and low <= 0.0:
             raise InputError(
-                "a range by factors begins above 0", where=where, allowed="0.1..10:log"
+                "a logarithmic range must begin above 0", where=where, allowed="0.1..10:log"
             )
         whole = _is_whole(found["low"]) and _is_whole(found["high"])
         if log or not whole or high - low >= MOST_LEVELS:
@@ -170,7 +172,7 @@ def _range(path: str, found: "re.Match[str]", where: str) -> Axis:
     if parsed["times"]:
         return _factors(path, low, high, size, unit, where)
     if size <= 0.0:
-        raise InputError("a step is above 0", where=where, allowed="2..16:2")
+        raise InputError("a step must be above 0", where=where, allowed="2..16:2")
     return _steps(path, low, high, size, unit, where)
 
 
@@ -198,7 +200,7 @@ def _steps(path: str, low: float, high: float, step: float, unit: str, where: st
 
 def _factors(path: str, low: float, high: float, factor: float, unit: str, where: str) -> Axis:
     if factor <= 1.0 or low <= 0.0:
-        what = "a range by factors begins above 0 and has a factor above 1"
+        what = "a range by factors must begin above 0 and have a factor above 1"
         raise InputError(what, where=where, allowed="2..16:x2")
     values = [low]
     while values[-1] * factor <= high * (1.0 + WHOLE_STEPS) and len(values) <= MOST_LEVELS:
@@ -208,7 +210,7 @@ def _factors(path: str, low: float, high: float, factor: float, unit: str, where
 
 def _of_numbers(path: str, values: list[float], unit: str, where: str) -> Axis:
     if len(values) < 2:
-        what = "the range has one value: its step leads out of it"
+        what = "the range has one value: its step is larger than the range"
         raise InputError(what, where=where, allowed="a smaller step")
     # Rounded to the intended digits: 0.1 + 2 * 0.1 is written 0.3.
     rounded = [float(f"{value:.12g}") for value in values]

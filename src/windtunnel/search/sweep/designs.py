@@ -43,7 +43,7 @@ def settings_of(
     whole = math.prod(sizes) if len(sizes) == len(axes) else None
     if whole is not None and count > whole:
         if points is not None:
-            what = f"{count:,} points are more than the {whole:,} that there are"
+            what = f"{count:,} points are more than the {whole:,} that exist"
             raise InputError(what, where="--points", hint="--design grid runs all of them")
         count = whole
     shares = _drawn(len(axes), seed) if design == RANDOM else _spread(len(axes), count, seed)
@@ -52,7 +52,7 @@ def settings_of(
 
 def _grid(axes: Sequence[Axis], points: int | None) -> list[Settings]:
     if points is not None:
-        what = "a grid has as many points as its values make"
+        what = "a grid has all combinations of its values as points"
         raise InputError(what, where="--points", hint="add --design random or --design sobol")
     levels = []
     for axis in axes:

@@ -38,7 +38,7 @@ def check(folder: Path, identity: dict[str, Any]) -> None:
         return
     for name in FILES:
         if (folder / name).exists():
-            what = f"has a {name} that is of no sweep"
+            what = f"has a {name} that is not from a sweep"
             raise OutputError(what, where=str(folder), hint="choose another folder with -o")
 
 
@@ -68,9 +68,9 @@ def _refuse_another(folder: Path, content: bytes, identity: dict[str, Any]) -> N
     ours = msgspec.json.decode(msgspec.json.encode(identity), type=dict[str, Any])
     if there == ours:
         return
-    named = {"scenario_sha256": "what the scenario says"}
+    named = {"scenario_sha256": "the content of the scenario"}
     differing = [named.get(name, name) for name in ours if there.get(name) != ours[name]] or [
-        "what it was asked for"
+        "its arguments"
     ]
     what = f"holds another sweep: {', '.join(differing)} was different"
     raise OutputError(what, where=str(folder), hint=ANOTHER)
