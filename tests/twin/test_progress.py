@@ -71,6 +71,34 @@ def test_by_default_a_livelock_ends_too() -> None:
     assert "request 0 (and 2 more) was restarted 1,001 times" in result["partial"]
 
 
+SLOW = """\
+name: slow
+workload:
+  - {name: long, count: 1, arrivals: {process: constant, rate: 1/s}, prompt_tokens: 8,
+     output_tokens: 30}
+serving:
+  pools:
+    - {name: main, role: prefill, engine: {kv_blocks: 100, max_num_seqs: 2, max_num_batched_tokens: 2},
+       step_time: {model: linear, fixed: 10s}}
+    - {name: decode, role: decode, engine: {kv_blocks: 100},
+       step_time: {model: linear, fixed: 10s}}
+  disaggregation: {transfer: {bytes_per_token: 1000}}
+scaling:
+  {policy: saturation, interval: 1s, pools: {main: {min: 1, max: 1}, decode: {min: 1, max: 1}}}
+"""
+"""The autoscaler looks ten times in a step, and some 350 times before the one request finishes."""
+
+
+def test_a_request_that_gets_further_is_progress_however_slow_its_steps_are() -> None:
+    result = run(load_text(SLOW, sets=["progress.events=20"])).result
+    assert (result["ended_by"], result["requests"]["completed"]) == ("last request", 1)
+
+
+def test_a_step_longer_than_the_limit_is_none() -> None:
+    result = run(load_text(SLOW, sets=["progress.events=3"])).result
+    assert result["ended_by"] == NO_PROGRESS
+
+
 def test_a_run_with_events_for_ever_ends_whatever_repeats() -> None:
     """No kind of loop is at its limit: events alone end it, and the loops are named."""
     result = flap("progress.events=100")

@@ -17,7 +17,7 @@ from windtunnel.core.vocabulary import general
 from windtunnel.fuzz.documents import FILES, write_beside, write_document
 from windtunnel.settings.document import Document
 from windtunnel.settings.drawing import Values
-from windtunnel.twin.progress import NO_PROGRESS
+from windtunnel.twin.progress import NO_PROGRESS, Furthest
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import load, load_document
@@ -35,8 +35,8 @@ OUT_OF_TIME: Final = "out of time"
 """The name of a breach whose run exceeded its time limit."""
 
 ENOUGH_EVENTS = 10_000
-"""Events after which a long run is cut off, if a request finished in the second half of them: it is
-long but not endless. Drawn scenarios end within some thousands of events."""
+"""Events after which a long run is cut off, if a request finished or got further in the second half
+of them: it is long but not endless. Drawn scenarios end within some thousands of events."""
 LIMITS: Final = {"restarts": 100, "resizes": 1_000, "events": 50_000}
 """`progress` of a trial whose scenario sets none. Drawn scenarios are small: a run that exceeds
 these limits while no request finishes will not end."""
@@ -180,12 +180,18 @@ class _Watch:
 
     def __init__(self) -> None:
         self._ended = 0  # requests that had finished
-        self._events = 0  # at which event that was first seen
+        self._furthest = Furthest()
+        self._next = 0  # the event at which to see whether a request got further
+        self._events = 0  # the event at which one had last finished or got further
 
     def look(self, simulation: Simulation) -> None:
         ended, events = simulation.recorder.ended, simulation.events
         if ended != self._ended:
             self._ended, self._events = ended, events
+        if events >= self._next:
+            self._next = events + ENOUGH_EVENTS // 4
+            if self._furthest.advanced(simulation.requests.reached()):
+                self._events = events
         if events > ENOUGH_EVENTS and self._events > ENOUGH_EVENTS // 2:
             simulation.end_early("events", f"{events} events")
 

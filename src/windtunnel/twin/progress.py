@@ -37,6 +37,26 @@ FEWEST_TOLD: Final = 10
 """Lower counts are not reported as part of a loop."""
 
 EarlyEnding = Callable[[str, str], None]
+Reached = Callable[[], dict[int, int]]
+
+
+class Furthest:
+    """The most tokens that each request has had computed, restarts and preemptions included."""
+
+    def __init__(self) -> None:
+        self._tokens: Final[dict[int, int]] = {}
+
+    def advanced(self, reached: dict[int, int]) -> bool:
+        """Whether any request got further than ever before, by the tokens computed now."""
+        before = self._tokens
+        further = {
+            number: tokens for number, tokens in reached.items() if tokens > before.get(number, 0)
+        }
+        before.update(further)
+        return bool(further)
+
+    def clear(self) -> None:
+        self._tokens.clear()
 
 
 class LoopCount:
@@ -80,6 +100,10 @@ class RunProgress:
         self._looked_events = 0
         self._moved_s = 0.0  # when a request was last seen to arrive or finish
         self._moved_events = 0
+        self._furthest: Final = Furthest()
+        self._further_events = 0  # when a request was last seen to get further
+        self.reached: Reached = _no_requests
+        """The tokens computed for each request at a server, by its number; the run sets it."""
         self.end_run: EarlyEnding = _nowhere
         """Ends the run, given a word and a sentence; set by the run's loop."""
 
@@ -110,9 +134,13 @@ class RunProgress:
         inside = recorder.arrived - ended
         moved = recorder.arrived + ended
         if moved != self._looked or inside == 0:
-            self._moved_s, self._moved_events = now_s, events
-        elif events - self._moved_events > self._events * (inside + 1):
-            self._endless(events - self._moved_events, now_s)
+            self._moved_s, self._moved_events, self._further_events = now_s, events, events
+            self._furthest.clear()
+        elif events - self._further_events > self._events * (inside + 1):
+            if self._furthest.advanced(self.reached()):
+                self._further_events = events
+            else:
+                self._endless(events - self._moved_events, now_s)
         if now_s > self._looked_s or moved != self._looked:
             self._looked_s, self._looked, self._looked_events = now_s, moved, events
         elif events - self._looked_events > self._instant * (inside + servers + 1):
@@ -169,3 +197,7 @@ class RunProgress:
 
 def _nowhere(by: str, sentence: str) -> None:
     """Does nothing: there is no loop yet that could be ended."""
+
+
+def _no_requests() -> dict[int, int]:
+    return {}

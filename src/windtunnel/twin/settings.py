@@ -469,7 +469,8 @@ class ProgressSettings(Section):
     )
     events: Rounds = Field(
         default=1_000_000,
-        description="Events while no request arrives or finishes, per request in the system.",
+        description="Events while no request arrives, finishes or gets further, per request in the "
+        "system.",
     )
 
 

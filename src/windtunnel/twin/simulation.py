@@ -145,6 +145,7 @@ class Simulation:
         self.faults: Final = control.faults
         self.progress: Final = requests.progress
         self.progress.end_run = self.end_early
+        self.progress.reached = requests.reached
         self._patience: Final = Patience(control, self.progress)
         # An arrival at the instant a step ends is seen by the next step: it goes first.
         self._arrivals: Final = TrafficArrivals(requests)

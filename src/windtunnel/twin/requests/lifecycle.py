@@ -430,6 +430,17 @@ class RequestLifecycle(RequestPort):
         else:
             self._enqueue(request, self.servers[request.server])
 
+    def reached(self) -> dict[int, int]:
+        """Tokens computed so far for each request at a server, by its number."""
+        tokens: dict[int, int] = {}
+        for server in self.servers:
+            steps = server.steps_until(self.now_s) - server.steps  # of a run of equal ones
+            for leg in server.unfinished():
+                number = leg.id if leg.parent is None else leg.parent.id
+                computed = server.computed_tokens(leg) + leg.prefix_hit_tokens + steps
+                tokens[number] = max(computed, tokens.get(number, 0))
+        return tokens
+
     # Steps and transfers
 
     def step(self, server: Server) -> None:

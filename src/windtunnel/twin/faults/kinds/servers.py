@@ -124,7 +124,8 @@ class SlowMachine(ServerFault, LastingFault):
 
     @classmethod
     def draw(cls, dice: Dice, context: FaultContext) -> Values:
-        drawn = {**super().draw(dice, context), "factor": dice.span(1.1, 20.0)}
-        if dice.chance(0.4):
+        drawn = super().draw(dice, context)
+        if dice.chance(0.4):  # slowdowns without an end multiply where the fault is repeated
             del drawn["for"]
-        return drawn
+            return {**drawn, "factor": dice.span(1.1, 3.0)}
+        return {**drawn, "factor": dice.span(1.1, 20.0)}
