@@ -78,8 +78,8 @@ workload:
      output_tokens: 30}
 serving:
   pools:
-    - {name: main, role: prefill, engine: {kv_blocks: 100, max_num_seqs: 2, max_num_batched_tokens: 2},
-       step_time: {model: linear, fixed: 10s}}
+    - {name: main, role: prefill, engine: {kv_blocks: 99, max_num_seqs: 2,
+       max_num_batched_tokens: 2}, step_time: {model: linear, fixed: 10s}}
     - {name: decode, role: decode, engine: {kv_blocks: 100},
        step_time: {model: linear, fixed: 10s}}
   disaggregation: {transfer: {bytes_per_token: 1000}}

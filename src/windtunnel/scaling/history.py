@@ -26,6 +26,16 @@ class History:
         del kept[:gone]
         kept.append([now_s, number])
 
+    def note(self, key: str, now_s: float, number: float) -> None:
+        """As `add`, but replaces the latest number if it is equal.
+
+        Extremes stay the same, and a number that rarely changes costs the same at any interval.
+        """
+        kept = self._kept.get(key)
+        if kept and kept[-1][1] == number:
+            kept.pop()
+        self.add(key, now_s, number)
+
     def since(self, key: str, start_s: float) -> list[int]:
         """The numbers after this time, oldest first."""
         return [int(number) for at_s, number in self._kept.get(key, []) if at_s > start_s]

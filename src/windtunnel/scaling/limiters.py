@@ -220,7 +220,7 @@ class RateLimiter(Limiter):
     ) -> None:
         group = context.groups[number]
         # The size until now, from which a period counts.
-        self._sizes.add(group.key, context.now_s, group.current)
+        self._sizes.note(group.key, context.now_s, group.current)
 
 
 class ZeroAfterLimiter(Limiter):

@@ -103,7 +103,7 @@ class RunProgress:
         self._furthest: Final = Furthest()
         self._further_events = 0  # when a request was last seen to get further
         self.reached: Reached = _no_requests
-        """The tokens computed for each request at a server, by its number; the run sets it."""
+        """Returns the tokens computed so far for each request, by its number; set by the run."""
         self.end_run: EarlyEnding = _nowhere
         """Ends the run, given a word and a sentence; set by the run's loop."""
 

@@ -180,4 +180,4 @@ class AibrixCooldown(Limiter):
     def record_group(
         self, recommended: int, decided: int, number: int, context: LimitContext
     ) -> None:
-        self._seen.add(context.groups[number].key, context.now_s, recommended)
+        self._seen.note(context.groups[number].key, context.now_s, recommended)

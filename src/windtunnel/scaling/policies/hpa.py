@@ -314,8 +314,8 @@ class HpaWindows(Limiter):
     ) -> None:
         group = context.groups[number]
         if group.key not in self._seen:
-            self._seen.add(group.key, context.now_s, group.current)
-        self._seen.add(group.key, context.now_s, recommended)
+            self._seen.note(group.key, context.now_s, group.current)
+        self._seen.note(group.key, context.now_s, recommended)
 
 
 class HpaBehavior(Limiter):

@@ -136,7 +136,7 @@ class Knative(Analyzer):
         """The largest recent recommendation, if scaling down is delayed."""
         if self._settings.scale_down_delay_s <= 0.0:
             return wanted
-        self._delayed.add(key, now_s, wanted)
+        self._delayed.note(key, now_s, wanted)
         return max(self._delayed.since(key, now_s - self._settings.scale_down_delay_s))
 
 

@@ -431,7 +431,7 @@ class RequestLifecycle(RequestPort):
             self._enqueue(request, self.servers[request.server])
 
     def reached(self) -> dict[int, int]:
-        """Tokens computed so far for each request at a server, by its number."""
+        """Tokens computed so far for each request at a server or between two, by its number."""
         tokens: dict[int, int] = {}
         for server in self.servers:
             steps = server.steps_until(self.now_s) - server.steps  # of a run of equal ones
@@ -439,6 +439,9 @@ class RequestLifecycle(RequestPort):
                 number = leg.id if leg.parent is None else leg.parent.id
                 computed = server.computed_tokens(leg) + leg.prefix_hit_tokens + steps
                 tokens[number] = max(computed, tokens.get(number, 0))
+        for request in self.in_flight.requests.values():
+            if request.place == SPLIT and request.id not in tokens:
+                tokens[request.id] = request.prompt_tokens
         return tokens
 
     # Steps and transfers

@@ -63,6 +63,11 @@ class TargetHistory:
             del self._asked[0]
         while len(self._sizes) > 1 and self._sizes[1][0] + self._sizes_s < now_s:
             del self._sizes[0]
+        # Of equal numbers in a row the latest decides, and of sizes also the first.
+        if self._asked and self._asked[-1][1] == recommended:
+            del self._asked[-1]
+        if len(self._sizes) > 1 and self._sizes[-1][1] == self._sizes[-2][1] == size:
+            del self._sizes[-1]
         self._asked.append((now_s, recommended))
         self._sizes.append((now_s, size))
 

@@ -45,7 +45,7 @@ class Keeping(Limiter):
         surge, each = finding.evidence.get(SURGE, 0.0), max(finding.per_replica)
         guessed = math.floor(surge / each) if each > 0.0 else 0
         needed = max(0, recommended - guessed)
-        self._wanted.add(context.groups[number].key, context.now_s, needed)
+        self._wanted.note(context.groups[number].key, context.now_s, needed)
 
     def _most(self, number: int, context: LimitContext) -> int:
         start_s = context.now_s - self._kept_s(number, context)
