@@ -44,7 +44,7 @@ class Outage(World):
 
 def outage(pods: int, nodes: int, **template: Any) -> Outage:
     manifest = pod_clique_set([clique("a", pods)], terminationDelay=f"{DELAY_S:g}s", **template)
-    return Outage(nodes, manifest).run()  # type: ignore[return-value]
+    return Outage(nodes, manifest).run()
 
 
 def of(world: Outage, count: int) -> list[str]:

@@ -5,7 +5,7 @@ are admitted whole, pods start in their order and are ready as soon as they may.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 from tests.gangs.manifests import load
 from tests.gangs.simulated import ApiServer
@@ -99,7 +99,7 @@ class World:
 
     # What happens.
 
-    def run(self, seconds: float = 0.0) -> "World":
+    def run(self, seconds: float = 0.0) -> Self:
         """Lets time pass; whatever can happen in between happens."""
         end_s = self.now_s + seconds
         self._settle()

@@ -15,7 +15,12 @@ from windtunnel.gangs.kubernetes.calls import ApiCall
 from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.events import EventRecorder, Subject
-from windtunnel.live.kubernetes.resources import PODS, Plain, Unstructured
+from windtunnel.live.kubernetes.resources import (
+    PODS,
+    Plain,
+    Resource,
+    Unstructured,
+)
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import RESOURCES, Mirror
 from windtunnel.live.operate.placement import Placement
@@ -66,7 +71,9 @@ class Operator:
         self.placing = placing
         self.placement: Placement | None = None
         self.client = cluster.client if client is None else client
-        self.mirror = Mirror(self.client, unix_s, cluster.namespace, placing=placing)
+        self.mirror = Mirror(
+            self.client, unix_s, cluster.namespace, placing=placing, claims=placing
+        )
         self.writer = MortalWriter(self.client, self.mirror, calls)
         self.events: list[str] = []
 
@@ -159,7 +166,10 @@ class Stage:
         return sorted(one.metadata.name for one in await self.all(kind))
 
     async def all(self, kind: str) -> list[Unstructured]:
-        listed = await self.client.list_all(RESOURCES[kind], ObjectSelection(self.space))
+        return await self.listed(RESOURCES[kind])
+
+    async def listed(self, resource: Resource) -> list[Unstructured]:
+        listed = await self.client.list_all(resource, ObjectSelection(self.space))
         return [msgspec.json.decode(one, type=Unstructured) for one in listed.items]
 
     async def get(self, kind: str, name: str) -> Unstructured:

@@ -10,9 +10,15 @@ import pytest
 from tests.gangs.manifests import clique, pod_clique_set
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import Stage, stage
+from windtunnel.gangs.placement.claims import (
+    SELECTED_NODE,
+    STORAGE_CLASS,
+    VOLUME,
+    VOLUME_CLAIM,
+)
 from windtunnel.live.kubernetes.resources import NODES, PODS, Plain, Unstructured
 from windtunnel.live.operate.evictions import BUDGETS
-from windtunnel.live.operate.mirror import RESOURCES, TOPOLOGY
+from windtunnel.live.operate.mirror import CLAIMS, RESOURCES, TOPOLOGY
 from windtunnel.live.rehearse.kubelets import add_node
 
 CPUS = "4"
@@ -175,3 +181,113 @@ async def test_racks_taints_and_affinities_of_the_cluster_count(cluster: Cluster
         await on.client.delete(topology, "", on.space)
         for name in nodes:
             await on.client.delete(NODES, "", name)
+
+
+def container_port(number: int) -> dict[str, Any]:
+    return {"name": "m", "image": "x", "ports": [{"containerPort": number, "hostPort": number}]}
+
+
+async def why_waiting(on: Stage, says: str, reason: str) -> None:
+    """Until the gang, and its pod, say this."""
+
+    async def holds() -> bool:
+        gang = await on.status("PodGang", "web-0")
+        conditions = [
+            one
+            for pod in on.kubelets.alive("web-0-a")
+            for one in pod.status.get("conditions") or []
+            if one.get("type") == "PodScheduled"
+        ]
+        told = [one for one in conditions if says in one.get("message", "")]
+        is_event = any(one.startswith("Unschedulable ") for one in on.operator.events)
+        is_told = any(one["reason"] == reason for one in told)
+        return says in gang.get("whyPending", "") and is_told and is_event
+
+    await on.cluster.until(holds)
+    assert {pod.spec.get("nodeName") for pod in on.kubelets.alive("web-0-a")} == {None}
+
+
+async def test_pods_with_one_host_port_are_never_on_one_node(cluster: Cluster) -> None:
+    async with stage(cluster, slots=None) as on:
+        nodes = [await add(on, number) for number in range(2)]
+        other = {"nodeName": nodes[0], "containers": [container_port(8080)]}
+        taken = {"metadata": {"name": "other", "namespace": on.space}, "spec": other}
+        await on.client.create(PODS, taken, Plain)
+        manifest = placed(on, 2)
+        spec = manifest["spec"]["template"]["cliques"][0]["spec"]["podSpec"]
+        spec["containers"][0]["ports"] = container_port(8080)["ports"]
+        await on.apply(manifest)
+        await why_waiting(on, "on which its host port 8080/TCP is free", "Unschedulable")
+        await on.client.delete(PODS, on.space, "other", grace_s=0)
+        await on.until_ready(2)
+        assert {pod.spec["nodeName"] for pod in on.kubelets.alive()} == set(nodes)
+        for name in nodes:
+            await on.client.delete(NODES, "", name)
+
+
+async def test_a_volume_is_made_for_the_node_of_its_first_pod(cluster: Cluster) -> None:
+    """The test plays what provisions volumes: its first try fails, the second is in a zone."""
+    claims, volumes = CLAIMS[VOLUME_CLAIM], CLAIMS[VOLUME]
+    async with stage(cluster, slots=None) as on:
+        nodes = [await add(on, number) for number in range(2)]
+        manifest = placed(on, 1)
+        spec = manifest["spec"]["template"]["cliques"][0]["spec"]["podSpec"]
+        spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+        await on.apply(manifest)
+        missing = f"its PersistentVolumeClaim {on.space}/data does not exist"
+        await why_waiting(on, missing, "WaitsForClaims")
+        size = {"requests": {"storage": "1Gi"}}
+        wanted = {"storageClassName": on.space, "accessModes": ["ReadWriteOnce"], "resources": size}
+        meta = {"name": "data", "namespace": on.space}
+        await on.client.create(claims, {"metadata": meta, "spec": wanted}, Plain)
+        await why_waiting(on, f"is of StorageClass {on.space}, which", "WaitsForClaims")
+        made = {"metadata": {"name": on.space}, "provisioner": "tests"}
+        late = {**made, "volumeBindingMode": "WaitForFirstConsumer"}
+        await on.client.create(CLAIMS[STORAGE_CLASS], late, Plain)
+        await why_waiting(on, "is being made for node", "WaitsForClaims")
+
+        async def selected() -> str:
+            found = await on.client.get(claims, on.space, "data", Unstructured)
+            return found.metadata.annotations.get(SELECTED_NODE, "")
+
+        assert await selected() in nodes
+        change: Plain = {"metadata": {"annotations": {SELECTED_NODE: None}}}
+        await on.client.patch(claims, on.space, "data", change, Plain)
+
+        async def selected_again() -> bool:
+            return bool(await selected())
+
+        await cluster.until(selected_again)
+        away = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes[1:]}
+        reach = {"required": {"nodeSelectorTerms": [{"matchExpressions": [away]}]}}
+        volume: Plain = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+        volume |= {"hostPath": {"path": "/x"}, "nodeAffinity": reach}
+        await on.client.create(volumes, {"metadata": {"name": on.space}, "spec": volume}, Plain)
+        await on.client.patch(claims, on.space, "data", {"spec": {"volumeName": on.space}}, Plain)
+        bound = {"status": {"phase": "Bound"}}
+        await on.client.patch(claims, on.space, "data", bound, Plain, subresource="status")
+        await on.until_ready(1)
+        assert [pod.spec["nodeName"] for pod in on.kubelets.alive()] == nodes[1:]
+        await on.client.delete(volumes, "", on.space)
+        await on.client.delete(CLAIMS[STORAGE_CLASS], "", on.space)
+        for name in nodes:
+            await on.client.delete(NODES, "", name)
+
+
+async def test_pods_wait_for_devices_that_nothing_allocates(cluster: Cluster) -> None:
+    devices = RESOURCES["ResourceClaim"]
+    async with stage(cluster, slots=None) as on:
+        node = await add(on, 0)
+        request = {"name": "g", "exactly": {"deviceClassName": "gpu"}}
+        meta = {"name": "mine", "namespace": on.space}
+        body = {"metadata": meta, "spec": {"devices": {"requests": [request]}}}
+        await on.client.create(devices, body, Plain)
+        manifest = placed(on, 1)
+        spec = manifest["spec"]["template"]["cliques"][0]["spec"]["podSpec"]
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "mine"}]
+        await on.apply(manifest)
+        await why_waiting(on, f"{on.space}/mine is not allocated", "WaitsForClaims")
+        status: Plain = {"status": {"allocation": {"devices": {}}}}
+        await on.client.patch(devices, on.space, "mine", status, Plain, subresource="status")
+        await on.until_ready(1)
+        await on.client.delete(NODES, "", node)

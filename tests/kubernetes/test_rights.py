@@ -12,14 +12,16 @@ from typing import Any
 import yaml
 
 from tests.gangs.manifests import clique, group, pod_clique_set
+from tests.kubernetes.claims_stage import claims_played
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import Stage, stage
 from tests.kubernetes.test_operate_command import operate
 from tests.kubernetes.test_webhooks import configured, until_ready
 from windtunnel.gangs.kubernetes.takeover import FINALIZERS
+from windtunnel.gangs.placement.claims import VOLUME_CLAIM
 from windtunnel.live.kubernetes.client import Client
 from windtunnel.live.kubernetes.resources import CRDS, NODES, Plain, Resource
-from windtunnel.live.operate.mirror import RESOURCES
+from windtunnel.live.operate.mirror import CLAIMS, RESOURCES
 from windtunnel.live.operate.rights import (
     CLUSTER,
     GANGS,
@@ -112,6 +114,8 @@ def everything(space: str) -> dict[str, Any]:
         spec["schedulerName"] = "windtunnel"
         spec["nodeSelector"] = {"test": space}
         spec["containers"][0]["resources"] = {"requests": {"cpu": "1"}, "limits": {GPU: 1}}
+    data = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    roles[1]["spec"]["podSpec"]["volumes"] = [data]
     roles[0]["resourceSharing"] = [{"name": "t", "scope": "PerReplica"}]
     roles[0]["annotations"] = {"grove.io/mnnvl-group": "fast"}
     devices = {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "gpu"}}]}}
@@ -135,6 +139,14 @@ async def leave_finalizers(on: Stage) -> None:
             return not (await on.get(kind, name)).metadata.finalizers
 
         await on.cluster.until(gone)
+
+
+async def add_claim(on: Stage, storage: str) -> None:
+    """The one whose volume is made for the first pod that uses it."""
+    size = {"requests": {"storage": "1Gi"}}
+    spec = {"storageClassName": storage, "accessModes": ["ReadWriteMany"], "resources": size}
+    meta = {"name": "data", "namespace": on.space}
+    await on.client.create(CLAIMS[VOLUME_CLAIM], {"metadata": meta, "spec": spec}, Plain)
 
 
 async def live_a_life(on: Stage) -> None:
@@ -189,8 +201,10 @@ async def test_every_right_is_needed_and_no_other_is(cluster: Cluster) -> None:
         words += ["--webhook-port", str(port)]
         async with (
             configured(on.client, on.space, port),
+            claims_played(on) as storage,
             operate(cluster, *words) as (process, url),
         ):
+            await add_claim(on, storage)
             await until_ready(cluster, url)
             await live_a_life(on)
             await replace_certificate(on, process)
@@ -219,7 +233,11 @@ async def test_for_one_namespace_the_rights_are_of_that_namespace(cluster: Clust
         file = await account(on, GANGS, PLACE, one_namespace=True)
         words = ["--kubeconfig", str(file), "--init-image", "x:1", "--place"]
         await add_node(on.client, f"{on.space}-0", {"test": on.space}, {"cpu": "8", GPU: "8"})
-        async with operate(cluster, *words, "--namespace", on.space):
+        async with (
+            claims_played(on) as storage,
+            operate(cluster, *words, "--namespace", on.space),
+        ):
+            await add_claim(on, storage)
             await on.apply(everything(on.space))
             await on.until(lambda: on.kubelets.ready() == 8)
         asked = cluster.plane.requests_of(f"{on.space}:{ACCOUNT}")

@@ -74,6 +74,8 @@ class PodTerm:
     number: int
     key: str
     near: bool = False
+    says: str = ""
+    """What keeps them apart, where that is not an affinity."""
     matching: dict[str, int] = field(default_factory=dict)
     """By domain, the pods that match the term."""
     holding: dict[str, int] = field(default_factory=dict)
@@ -148,6 +150,13 @@ class PodShape:
     rules: PodRules
 
 
+def both(one: Selector | None, other: Selector) -> Selector:
+    """What both select."""
+    if one is None:
+        return other
+    return Selector([[*left, *right] for left in one.terms for right in other.terms])
+
+
 @dataclass
 class PackConstraint:
     """Label keys of the levels of which one domain must, or should, hold all pods of a unit."""
@@ -214,7 +223,8 @@ class GangAsk:
     `family` names the gangs that `spread` keeps apart, `topology` the levels of its keys, and
     `reuse` an earlier gang whose nodes are tried first. A `patient` gang waits for those nodes,
     while pods on them are terminating, rather than going elsewhere. It is placed close to the nodes
-    in `near` if possible.
+    in `near` if possible. A gang that is `blocked` waits for something other than room, which this
+    says.
     """
 
     name: str
@@ -230,6 +240,7 @@ class GangAsk:
     topology: str = ""
     reuse: str = ""
     patient: bool = False
+    blocked: str = ""
     near: list[str] = field(default_factory=list)
 
     def rank(self) -> tuple[int, float, Tie, str]:

@@ -29,6 +29,7 @@ NODE_NAME: Final = "metadata.name"
 UNREACHABLE: Final[Taint] = ("node.kubernetes.io/unreachable", "", NO_EXECUTE)
 """The taint that Kubernetes puts on a failed node."""
 
+EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - a word of pod specs
 NO_NAMESPACE: Final = ""
 """Namespace of a term that matches no pod."""
 
@@ -55,6 +56,34 @@ def selector_of(pod_spec: Fields) -> Selector | None:
     if not found and always:
         found = [always]
     return Selector(found) if found else None
+
+
+def selector_of_terms(required: Fields) -> Selector:
+    """The node selector of a volume or of allocated devices."""
+    return Selector([_node_term(term) for term in _list(required, "nodeSelectorTerms")])
+
+
+def host_ports(pod_spec: Fields) -> list[tuple[str, str]]:
+    """The ports of its node that a pod uses, each with its address; "" is every address."""
+    own = bool(pod_spec.get("hostNetwork"))
+    sidecars = [
+        one for one in _mappings(pod_spec, "initContainers") if one.get("restartPolicy") == "Always"
+    ]
+    found: dict[tuple[str, str], None] = {}
+    for container in [*_mappings(pod_spec, "containers"), *sidecars]:
+        for port in _mappings(container, "ports"):
+            number = port.get("hostPort") or (port.get("containerPort") if own else None)
+            if number:
+                address = str(port.get("hostIP") or "")
+                where = "" if address == EVERY_ADDRESS else address
+                found[f"{number}/{port.get('protocol') or 'TCP'}", where] = None
+    return list(found)
+
+
+def _mappings(owner: Fields, key: str) -> list[Fields]:
+    """The mappings of a list, which is checked elsewhere."""
+    found = owner.get(key)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
 def node_terms(pod_spec: Fields) -> list[list[Requirement]]:
@@ -111,9 +140,11 @@ def terms_of(pod: Pod) -> list[AffinityTerm]:
 
 def apart_by_host(pod: Pod) -> tuple[str, ...]:
     """Returns the terms that keep two pods of the same kind off one node."""
-    if "affinity" not in pod.template.pod_spec:
-        return ()
-    return tuple(
+    spec = pod.template.pod_spec
+    ports = tuple(f"host port {port}" for port, _ in host_ports(spec))
+    if "affinity" not in spec:
+        return ports
+    return ports + tuple(
         f"{term.namespaces}{term.requirements}"
         for term in terms_of(pod)
         if term.required and not term.near and term.topology_key == HOSTNAME and term.matches(pod)

@@ -6,6 +6,7 @@ or another capacity, all state is rebuilt, which is rare.
 """
 
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import Final
 
 from windtunnel.core.loop import INFINITY
@@ -13,7 +14,9 @@ from windtunnel.gangs.changes import Changes
 from windtunnel.gangs.commands import Command, Delete
 from windtunnel.gangs.controllers.pod_gangs import BELOW_MINIMUM, MINIMUM_SCHEDULED, SCHEDULED
 from windtunnel.gangs.objects import FAILED, SUCCEEDED, Node, Pod
-from windtunnel.gangs.placement.asks import PodShape
+from windtunnel.gangs.placement.asks import PodRules, PodShape
+from windtunnel.gangs.placement.claims import ClaimNeeds, PodClaims
+from windtunnel.gangs.placement.constraints import Fields
 from windtunnel.gangs.placement.placer import Binding, GangPlacer
 from windtunnel.gangs.placement.scheduler import GangScheduler, Planned
 from windtunnel.gangs.placement.space import Space
@@ -22,6 +25,7 @@ from windtunnel.gangs.view import View
 
 SOON: Final = (Waiting.PODS, Waiting.ENDINGS, Waiting.PREEMPTING, Waiting.EXTRAS)
 """Reasons to wait for a gang that is complete, or will be without further action."""
+NO_SPEC: Final[Fields] = MappingProxyType({})
 WHOLE_ONCE: Final = (MINIMUM_SCHEDULED, BELOW_MINIMUM)
 """Reasons of a gang that has had its minimum: if it loses a pod, its termination delay counts."""
 
@@ -41,11 +45,12 @@ class _Held:
 class FollowingScheduler:
     """Places the gangs of one `schedulerName`, alongside all other pods on the nodes."""
 
-    def __init__(self, view: View, name: str) -> None:
+    def __init__(self, view: View, name: str, claims: PodClaims | None = None) -> None:
         self._view: Final = view
         self._name: Final = name
-        self._others: Final[dict[str, tuple[str, dict[str, float] | None]]] = {}
-        """Pods outside gangs, by uid: node and resource requests (None if unknown)."""
+        self._claims: Final = PodClaims(view) if claims is None else claims
+        self._others: Final[dict[str, tuple[str, dict[str, float] | None, Fields]]] = {}
+        """Pods outside gangs, by uid: node, resource requests (None if unknown), and spec."""
         self._changes = view.watch()
         self._begin()
 
@@ -55,7 +60,7 @@ class FollowingScheduler:
         self._space = Space()
         placer = GangPlacer(self._space)
         self._scheduler = GangScheduler(
-            self._view, self._space, placer, whole=False, only=self._name
+            self._view, self._space, placer, whole=False, only=self._name, claims=self._claims
         )
         self._held: dict[str, _Held] = {}
         self._nodes: dict[str, Node | None] = {}
@@ -64,8 +69,8 @@ class FollowingScheduler:
         """Pods with unknown requests, by node."""
         for node in self._view.nodes.values():
             self._add_node(node)
-        for uid, (name, requests) in self._others.items():
-            self._take(uid, name, requests)
+        for uid, (name, requests, spec) in self._others.items():
+            self._take(uid, name, requests, spec)
 
     # Following the view.
 
@@ -84,7 +89,9 @@ class FollowingScheduler:
             self._nodes[name] = None
             self._space.set_usable(self._space.add_node(name, {}, {}), usable=False)
 
-    def other_pod(self, uid: str, node: str, requests: dict[str, float] | None) -> None:
+    def other_pod(
+        self, uid: str, node: str, requests: dict[str, float] | None, spec: Fields = NO_SPEC
+    ) -> None:
         """Records that a pod outside all gangs is on a node or, with "", that it is gone or has
         ended.
 
@@ -92,14 +99,16 @@ class FollowingScheduler:
         node.
         """
         known = self._others.get(uid)
-        if known == (node, requests) or (known is None and not node):
+        if (known is None and not node) or (
+            known is not None and known[:2] == (node, requests)  # ports cannot be changed
+        ):
             return
         if known is not None:
             del self._others[uid]
             self._give(uid, known[0])
         if node:
-            self._others[uid] = (node, requests)
-            self._take(uid, node, requests)
+            self._others[uid] = (node, requests, spec)
+            self._take(uid, node, requests, spec)
 
     def _give(self, uid: str, node: str) -> None:
         shape = self._other_shapes.pop(uid, None)
@@ -113,19 +122,22 @@ class FollowingScheduler:
                 if found is not None:
                     self._scheduler.node_changed(found)
 
-    def _take(self, uid: str, node: str, requests: dict[str, float] | None) -> None:
+    def _take(self, uid: str, node: str, requests: dict[str, float] | None, spec: Fields) -> None:
         self._room(node)
         if requests is None:
             self._unknown.setdefault(node, {})[uid] = None
             self._space.set_usable(self._space.by_name[node], usable=False)
             return
-        shape = self._other_shapes[uid] = self._space.shape(requests)
+        rules = self._scheduler.with_ports(spec, PodRules())
+        shape = self._other_shapes[uid] = self._space.shape(requests, rules)
         self._space.shift(self._space.by_name[node], shape, -1)
 
     def follow(self) -> None:
         """Applies the changes of the view."""
         if self._is_other_ground(self._changes):
             self._begin()
+        if self._claims.changes():
+            self._scheduler.claims_changed()
         changes = self._changes
         for name in changes.nodes:
             node = self._view.nodes.get(name)
@@ -218,6 +230,14 @@ class FollowingScheduler:
 
     def look_again(self) -> None:
         self._scheduler.look_again()
+
+    def claims_of(self, pod: str) -> ClaimNeeds:
+        """What the claims of a pod of the view need."""
+        return self._claims.of(self._view.pods[pod])
+
+    def waits_for_claims(self, gang: str) -> bool:
+        """Whether a pod of a gang waits for a claim."""
+        return self._scheduler.is_blocked(gang)
 
     def report(self, planned: Planned, now_s: float) -> list[Command]:
         """Returns the commands that report a pass, including the pods to evict."""

@@ -18,7 +18,7 @@ Place = tuple[int, float, str]
 class GroupPods:
     """The waiting and the bound pods of a group, both sorted."""
 
-    __slots__ = ("asks", "bound", "listed", "nodes", "waiting")
+    __slots__ = ("asks", "blocked", "bound", "listed", "nodes", "waiting")
 
     def __init__(self) -> None:
         self.listed = NameRoster()
@@ -26,6 +26,8 @@ class GroupPods:
         self.waiting: Final[list[Place]] = []
         self.asks: list[PodAsk] | None = None
         """The requests of the waiting pods, in their order; None if not looked up yet."""
+        self.blocked = ""
+        """What one of them waits for beside room, as of then."""
         self.bound: Final[list[Place]] = []
         self.nodes: Final[list[str]] = []  # of the pods that are bound, in their order
 
@@ -47,7 +49,9 @@ class GroupPods:
         else:
             at = bisect_left(self.waiting, place)
             del self.waiting[at]
-            if self.asks is not None:
+            if self.blocked:
+                self.asks = None
+            elif self.asks is not None:
                 del self.asks[at]
 
 

@@ -155,6 +155,9 @@ class GangPlacer:
         if lacking is not None:
             done.verdicts.append(lacking)
             return False
+        if gang.blocked:
+            done.verdicts.append(PlacementVerdict(gang.name, Waiting.CLAIMS, gang.blocked))
+            return False
         if gang.patient and self._waits_for_its_nodes(gang, done):
             return False
         kind = kind_of(gang)
@@ -437,6 +440,11 @@ class GangPlacer:
 
     def _place_extras(self, gang: GangAsk, placed: dict[str, str], done: Pass) -> None:
         if all(pod.name in placed for group in gang.groups for pod in group.pods):
+            return
+        if gang.blocked:
+            rest = [pod for one in gang.groups for pod in one.pods if pod.name not in placed]
+            says = why_extras(rest, gang.blocked)
+            done.verdicts.append(PlacementVerdict(gang.name, Waiting.EXTRAS, says))
             return
         why: list[str] = []
         had = [node for nodes in self._placements.get(gang.reuse, {}).values() for node in nodes]

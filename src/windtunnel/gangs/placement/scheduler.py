@@ -24,10 +24,14 @@ from windtunnel.gangs.placement.asks import (
     PodShape,
     PodTerm,
     Tie,
+    both,
 )
+from windtunnel.gangs.placement.claims import PodClaims
 from windtunnel.gangs.placement.constraints import (
     NODE_NAME,
     AffinityTerm,
+    Fields,
+    host_ports,
     reuses,
     rules_of,
     spread_of,
@@ -101,9 +105,17 @@ class GangScheduler:
     """Keeps the room of nodes up to date with the view, and passes waiting pods to the placer."""
 
     def __init__(
-        self, view: View, space: Space, placer: Placer, *, whole: bool, only: str = ""
+        self,
+        view: View,
+        space: Space,
+        placer: Placer,
+        *,
+        whole: bool,
+        only: str = "",
+        claims: PodClaims | None = None,
     ) -> None:
         self._view: Final = view
+        self._claims: Final = claims  # None: pods have none, or all are met
         self._only: Final = only  # places gangs of this `schedulerName`; empty: all
         self.space: Final = space
         self._placer: Final = placer
@@ -128,6 +140,8 @@ class GangScheduler:
         """By template; by pod if any pod has (anti-)affinity terms."""
         self.terms: Final[dict[AffinityTerm, PodTerm]] = {}
         """Terms of the pods seen so far, and counts by domain of the pods that they select."""
+        self._ports: Final[dict[tuple[str, str], PodTerm]] = {}
+        """By port of a node and address: the pods that use it."""
         self._seen: Final[dict[str, None]] = {}
         """Templates without terms, and pods whose terms are known."""
         self._levels: Final[dict[str, list[str]]] = {}
@@ -237,36 +251,82 @@ class GangScheduler:
         terms = terms_of(pod)
         self._seen[kind if terms else pod.template_hash] = None
         for term in [term for term in terms if term not in self.terms]:
-            self._shapes.clear()
-            self._unpark_all()
-            for known in self._gangs.values():
-                known.kind_of = -1
-                for group in known.by_group.values():
-                    group.asks = None
+            self._ask_anew()
             made = self.terms[term] = self.space.term(term.topology_key, near=term.near)
             for other in self._view.pods.values():
                 if other.node and term.matches(other):
                     node = self.space.by_name[other.node]
                     self.space.count_terms(node, PodRules(matches=(made,)), 1)
 
+    def _ask_anew(self) -> None:
+        """Works out again what every pod asks for."""
+        self._shapes.clear()
+        self._unpark_all()
+        for known in self._gangs.values():
+            known.kind_of = -1
+            for group in known.by_group.values():
+                group.asks = None
+
+    def claims_changed(self) -> None:
+        """Follows a change of claims or volumes."""
+        self._ask_anew()
+        self.look_again()
+
+    def is_blocked(self, gang: str) -> bool:
+        """Whether a pod of a gang waits for a claim."""
+        known = self._gangs.get(gang)
+        return known is not None and any(one.blocked for one in known.by_group.values())
+
+    def with_ports(self, pod_spec: Fields, rules: PodRules) -> PodRules:
+        """Adds that no two pods use the same port of a node. The terms that a pod matches exist
+        from here on, so a term that is added later matches no pod that is already counted."""
+        ports = host_ports(pod_spec)
+        if not ports:
+            return rules
+        own = [self._port(port, address) for port, address in ports]
+        there = [*own, *(self._port(port, "") for port, _ in ports)]
+        matches = (*rules.matches, *dict.fromkeys(there))
+        return replace(rules, avoids=(*rules.avoids, *own), matches=matches)
+
+    def _port(self, port: str, address: str) -> PodTerm:
+        term = self._ports.get((port, address))
+        if term is None:
+            says = f" on which its host port {port} is free"
+            term = self._ports[port, address] = self.space.term(HOSTNAME, says=says)
+        return term
+
     def shape_of(self, pod: Pod) -> PodShape:
         kind = pod.template_hash
-        if self.terms:  # the pod's own labels count
+        claims = self._claims
+        if claims is not None and not claims.any_of(pod):
+            claims = None
+        if claims is not None:
+            kind = f"{pod.name}/{kind}"
+        elif self.terms:  # the pod's own labels count
             kind = f"{pod.clique}/{pod.index}/{kind}"
         shape = self._shapes.get(kind)
         if shape is None:
-            rules = rules_of(pod.template.pod_spec)
+            spec = pod.template.pod_spec
+            rules = self.with_ports(spec, rules_of(spec))
+            for selector in () if claims is None else claims.of(pod).selectors:
+                rules = replace(rules, selector=both(rules.selector, selector))
             if self.terms:
                 far = [term for term in terms_of(pod) if not term.near]
                 near = [term for term in terms_of(pod) if term.near]
                 known = self.terms
                 rules = replace(
                     rules,
-                    avoids=tuple(known[term] for term in far if term.required),
+                    avoids=(
+                        *(known[term] for term in far if term.required),
+                        *rules.avoids,
+                    ),
                     shuns=tuple(known[term] for term in far if not term.required),
                     joins=tuple(known[term] for term in near if term.required),
                     likes=tuple(known[term] for term in near if not term.required),
-                    matches=tuple(made for term, made in known.items() if term.matches(pod)),
+                    matches=(
+                        *(made for term, made in known.items() if term.matches(pod)),
+                        *rules.matches,
+                    ),
                 )
             shape = self._shapes[kind] = self.space.shape(pod.requests, rules)
         return shape
@@ -497,6 +557,7 @@ class GangScheduler:
             topology=gang.topology,
             reuse=reuse,
             patient=bool(reuse) and self._is_patient(reuse, now_s),
+            blocked=next((one.blocked for one in known.by_group.values() if one.blocked), ""),
             near=self._base_nodes(gang, known),
             preempts=self._preempts(gang),
         )
@@ -505,6 +566,9 @@ class GangScheduler:
         if group.asks is None:
             pods = [self._view.pods[name] for _, _, name in group.waiting]
             group.asks = [PodAsk(pod.name, self.shape_of(pod)) for pod in pods]
+            if self._claims is not None:
+                why = [self._claims.of(pod).why for pod in pods]
+                group.blocked = next(filter(None, why), "")
         return list(group.asks)
 
     def _base_nodes(self, gang: PodGang, known: GangPods) -> list[str]:

@@ -476,14 +476,14 @@ class Space:
             node.free.append(0)
             node.capacity.append(0)
 
-    def term(self, key: str, *, near: bool = False) -> PodTerm:
+    def term(self, key: str, *, near: bool = False, says: str = "") -> PodTerm:
         """Creates a term for pods to avoid (or be near) by a node label; it has no pods yet."""
         self._terms += 1
         if key not in self._by_label:
             named = self._by_label[key] = {}
             for node in self.nodes:
                 named.setdefault(node.labels.get(key, ""), []).append(node)
-        return PodTerm(self._terms, key, near)
+        return PodTerm(self._terms, key, near, says)
 
     def shape(self, needs: dict[str, float], rules: PodRules | None = None) -> PodShape:
         """Returns the shared shape of these needs; a need of 0 is ignored."""

@@ -30,6 +30,7 @@ class Waiting(Enum):
     ENDINGS = "WaitsForEndings"
     PREEMPTING = "Preempting"
     EXTRAS = "AboveMinimum"
+    CLAIMS = "WaitsForClaims"
 
 
 def why_not(space: Space, search: Search) -> tuple[Waiting, str]:
@@ -42,9 +43,11 @@ def why_not(space: Space, search: Search) -> tuple[Waiting, str]:
                 return alone
     root = search.attempt.tree.root
     if not could_hold(space, search.attempt.tree, root, whole.loads):
-        keys = [term.key for load in whole.loads for term in load.shape.rules.avoids]
-        says = f" that its anti-affinity leaves, by {keys[0]}" if keys else ""
-        reason = Waiting.SPREAD if keys else Waiting.NO_ROOM
+        terms = [term for load in whole.loads for term in load.shape.rules.avoids]
+        says = ""
+        if terms:
+            says = terms[0].says or f" that its anti-affinity leaves, by {terms[0].key}"
+        reason = Waiting.SPREAD if terms else Waiting.NO_ROOM
         return reason, _no_room(space, search, whole) + says
     for unit in search.units:
         packed = _packed(space, search, unit)

@@ -23,6 +23,13 @@ from windtunnel.gangs.objects import (
     PodClique,
     Thing,
 )
+from windtunnel.gangs.placement.claims import (
+    DEVICE_CLAIM,
+    STORAGE_CLASS,
+    VOLUME,
+    VOLUME_CLAIM,
+    PodClaims,
+)
 from windtunnel.gangs.view import View
 from windtunnel.live.kubernetes.client import ALL, Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import NotFound
@@ -61,6 +68,15 @@ RESOURCES: Final = {
     "ComputeDomain": Resource("resource.nvidia.com", "v1beta1", "computedomains", "ComputeDomain"),
 }
 """The API resource of each kind."""
+CLAIMS: Final = {
+    VOLUME_CLAIM: Resource("", "v1", "persistentvolumeclaims", VOLUME_CLAIM),
+    VOLUME: Resource("", "v1", "persistentvolumes", VOLUME, namespaced=False),
+    STORAGE_CLASS: Resource(
+        "storage.k8s.io", "v1", "storageclasses", STORAGE_CLASS, namespaced=False
+    ),
+    DEVICE_CLAIM: RESOURCES["ResourceClaim"],
+}
+"""What pods claim beside room, which placement looks at."""
 
 OWN_KINDS: Final = (SET, GROUP, CLIQUE, GANG)
 OPTIONAL: Final = ("ResourceClaim", "ComputeDomain")
@@ -95,8 +111,11 @@ class Mirror:
         *,
         placing: bool,
         gangs: bool = True,
+        claims: bool = False,
     ) -> None:
         self.view: Final = View()
+        self.claims: Final = PodClaims(self.view)
+        """Empty, unless it mirrors `claims`."""
         self.invalid: Final[dict[str, InvalidSet]] = {}
         """By name: the current state of invalid sets; the view has an earlier state, or none."""
         self.groves: Final[dict[tuple[str, str], Received]] = {}
@@ -132,6 +151,10 @@ class Mirror:
                 bare = Reflector(client, resource, Bare, ObjectSelection(space, MANAGED))
                 self.attached[kind] = bare
                 bare.cache.subscribe(self._handler(kind))
+        for kind, resource in CLAIMS.items() if claims else ():
+            chosen = ObjectSelection(namespace if resource.namespaced else "")
+            self.objects[kind] = Reflector(client, resource, form_of(kind), chosen)
+            self.objects[kind].cache.subscribe(self._handler(kind))
 
     @property
     def reflectors(self) -> dict[str, Reflector[Any]]:
@@ -147,6 +170,8 @@ class Mirror:
         ]
         for kind in missing:
             del self.attached[kind]
+            if CLAIMS[DEVICE_CLAIM] == RESOURCES[kind]:
+                self.objects.pop(DEVICE_CLAIM, None)
         return missing
 
     @property
@@ -178,7 +203,9 @@ class Mirror:
 
     def take(self, kind: str, name: str, after: Any) -> None:
         """Takes over an object that was added or changed, or, if None, is gone."""
-        if kind == TOPOLOGY:
+        if kind in CLAIMS:
+            self.claims.take(kind, name, after)
+        elif kind == TOPOLOGY:
             self._topology(name, after)
         elif kind == PRIORITY:
             self.view.priorities.pop(name, None)

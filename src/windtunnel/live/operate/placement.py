@@ -16,14 +16,16 @@ from windtunnel.gangs.api.pod_spec import requests_of
 from windtunnel.gangs.commands import Command, Delete, PatchGangPlacement
 from windtunnel.gangs.kubernetes.reading import name_of
 from windtunnel.gangs.objects import POD
+from windtunnel.gangs.placement.claims import SELECTED_NODE, VOLUME_CLAIM
 from windtunnel.gangs.placement.following import FollowingScheduler
 from windtunnel.gangs.placement.placer import Binding
 from windtunnel.gangs.placement.scheduler import Planned
+from windtunnel.gangs.placement.why import Waiting
 from windtunnel.live.kubernetes.client import STRATEGIC_PATCH, Client
 from windtunnel.live.kubernetes.errors import KubernetesError, NotLeader
 from windtunnel.live.kubernetes.resources import PODS, Meta, Object
 from windtunnel.live.operate.evictions import Evictions
-from windtunnel.live.operate.mirror import Mirror
+from windtunnel.live.operate.mirror import CLAIMS, Mirror
 from windtunnel.live.operate.received import Received
 
 SCHEDULER: Final = "windtunnel"
@@ -40,7 +42,7 @@ class Placement:
         self._client: Final = client
         """None in a dry run."""
         self._now_s: Final = now_s
-        self._scheduler: Final = FollowingScheduler(mirror.view, SCHEDULER)
+        self._scheduler: Final = FollowingScheduler(mirror.view, SCHEDULER, mirror.claims)
         self._evictions: Final = Evictions(mirror)
         self._retry_s = float("inf")
         self.bound = 0
@@ -69,7 +71,7 @@ class Placement:
             requests = requests_of(raw.spec) if node else {}
         except (InputError, *MALFORMED):
             requests = None
-        self._scheduler.other_pod(raw.metadata.uid, node, requests)
+        self._scheduler.other_pod(raw.metadata.uid, node, requests, raw.spec)
 
     def _is_in_view(self, pod: Meta, node: str) -> bool:
         found = self._mirror.view.pods.get(name_of(pod))
@@ -85,6 +87,7 @@ class Placement:
         if self._client is None or not self._scheduler.is_due(now_s):
             return []
         planned = self._scheduler.plan(now_s)
+        await self._ask_for_volumes(self._client, planned)
         bindings = list(planned.bindings)
         done = await asyncio.gather(*(self._bind_twice(self._client, one) for one in bindings))
         for binding, is_bound in zip(bindings, done, strict=True):
@@ -107,6 +110,38 @@ class Placement:
         for one in says:
             await self._tell_pods(self._client, one)
         return [one for one in commands if not isinstance(one, Delete)]
+
+    async def _ask_for_volumes(self, client: Client, planned: Planned) -> None:
+        """Volumes that are made for their first pod are made where it was to go: its gang waits for
+        them, and is bound where they are reached from."""
+        wanted: dict[str, str] = {}
+        waiting: dict[str, None] = {}
+        for one in planned.bindings:
+            for claim in self._scheduler.claims_of(one.pod).unmade:
+                wanted.setdefault(claim, one.node)
+                waiting[one.gang] = None
+        for one in [one for one in planned.bindings if one.gang in waiting]:
+            self._scheduler.not_bound(planned, one)
+        await asyncio.gather(*(self._select(client, *one) for one in wanted.items()))
+
+    async def _select(self, client: Client, claim: str, node: str) -> None:
+        cache = self._mirror.objects[VOLUME_CLAIM].cache
+        raw = self._mirror.raw(VOLUME_CLAIM, claim)
+        if raw is None:
+            return
+        meta = raw.metadata
+        guards = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        change = {"metadata": {**guards, "annotations": {SELECTED_NODE: node}}}
+        try:
+            resource = CLAIMS[VOLUME_CLAIM]
+            made = await client.patch(resource, meta.namespace, meta.name, change, Received)
+        except NotLeader:
+            raise
+        except KubernetesError:
+            self.refused += 1
+            self._retry_s = self._now_s() + RETRY_S
+        else:
+            cache.written(made)
 
     def _meta(self, name: str) -> Meta | None:
         raw = self._mirror.raw(POD, name)
@@ -158,13 +193,17 @@ class Placement:
         names = [] if gang is None else [pod for one in gang.groups for pod in one.pods]
         pods = [self._mirror.view.pods.get(name) for name in names]
         waiting = [pod.name for pod in pods if pod is not None and not pod.node and not pod.gates]
-        await asyncio.gather(*(self._tell(client, pod, command.why_pending) for pod in waiting))
+        # No machine helps a pod that waits for a claim: who adds machines goes by the reason.
+        claims = self._scheduler.waits_for_claims(command.name)
+        reason = Waiting.CLAIMS.value if claims else "Unschedulable"
+        says = command.why_pending
+        await asyncio.gather(*(self._tell(client, pod, reason, says) for pod in waiting))
 
-    async def _tell(self, client: Client, name: str, says: str) -> None:
+    async def _tell(self, client: Client, name: str, reason: str, says: str) -> None:
         meta = self._meta(name)
         if meta is None:
             return
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason}
         change = {
             "metadata": {"uid": meta.uid},
             "status": {"conditions": [{**condition, "message": says}]},

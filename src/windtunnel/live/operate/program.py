@@ -203,7 +203,12 @@ class OperatorProgram:
         options = self.options
         whole = options.placing or options.fleet is not None
         self.mirror = Mirror(
-            client, self.now_s, options.namespace, placing=whole, gangs=options.gangs
+            client,
+            self.now_s,
+            options.namespace,
+            placing=whole,
+            gangs=options.gangs,
+            claims=options.placing and options.gangs,
         )
         self.mirror.on_change = self._received if self._log_file is not None else None
         self.elector = LeaderElector(client, self._home(client), LEASE, self.identity)

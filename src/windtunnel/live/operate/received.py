@@ -12,6 +12,7 @@ from typing import Any, Final, TypedDict, cast
 import msgspec
 
 from windtunnel.gangs.objects import NODE, POD
+from windtunnel.gangs.placement.claims import STORAGE_CLASS
 from windtunnel.live.kubernetes.resources import Object
 
 SHARED_PARTS: Final = 4096
@@ -39,16 +40,51 @@ class Bare(Object, frozen=True, kw_only=True):
         return {}
 
 
+class ReceivedStorageClass(Object, frozen=True, rename="camel", kw_only=True):
+    """How volumes are made."""
+
+    provisioner: str = ""
+    volume_binding_mode: str = ""
+    allowed_topologies: list[dict[str, Any]] | None = None
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {
+            "provisioner": self.provisioner,
+            "volumeBindingMode": self.volume_binding_mode,
+            "allowedTopologies": self.allowed_topologies,
+        }
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {}
+
+
+class _Port(TypedDict, total=False):
+    containerPort: Any
+    hostIP: Any
+    hostPort: Any
+    protocol: Any
+
+
 class _Container(TypedDict, total=False):
     name: Any
     args: Any
+    ports: list[_Port] | None
     resources: Any
     restartPolicy: Any
+
+
+class _Volume(TypedDict, total=False):
+    name: Any
+    ephemeral: Any
+    persistentVolumeClaim: Any
 
 
 class _PodSpec(TypedDict, total=False):
     affinity: Any
     containers: list[_Container] | None
+    hostNetwork: Any
     hostname: Any
     initContainers: list[_Container] | None
     nodeName: Any
@@ -57,10 +93,12 @@ class _PodSpec(TypedDict, total=False):
     preemptionPolicy: Any
     priority: Any
     priorityClassName: Any
+    resourceClaims: Any
     schedulerName: Any
     schedulingGates: Any
     terminationGracePeriodSeconds: Any
     tolerations: Any
+    volumes: list[_Volume] | None
 
 
 class _ContainerStatus(TypedDict, total=False):
@@ -96,7 +134,12 @@ def _decoded(part: bytes) -> Any:
 
 
 def _share_parts(pod: Received) -> None:
-    """Shares equal parts of specs: the pods of a clique have most of their spec in common."""
+    """Shares equal parts of specs: the pods of a clique have most of their spec in common. Of the
+    volumes only claims are kept: no other volume restricts where a pod can go."""
+    volumes = pod.spec.pop("volumes", None)
+    claims = [one for one in volumes or [] if len(one) > 1]
+    if claims:
+        pod.spec["volumes"] = claims
     for key, part in pod.spec.items():
         if isinstance(part, dict | list):
             pod.spec[key] = _decoded(msgspec.json.encode(part))
@@ -128,7 +171,11 @@ ReceivedNode: Final = cast(
         kw_only=True,
     ),
 )
-FORMS: Final = {POD: ReceivedPod, NODE: ReceivedNode}
+FORMS: Final = {
+    POD: ReceivedPod,
+    NODE: ReceivedNode,
+    STORAGE_CLASS: cast("type[Received]", ReceivedStorageClass),
+}
 
 
 def form_of(kind: str) -> type[Received]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET
+from windtunnel.gangs.placement.claims import STORAGE_CLASS, VOLUME, VOLUME_CLAIM
 from windtunnel.live.kubernetes.resources import (
     CONFIG_MAPS,
     ENDPOINT_SLICES,
@@ -19,7 +20,7 @@ from windtunnel.live.kubernetes.resources import (
     Resource,
 )
 from windtunnel.live.operate.evictions import BUDGETS
-from windtunnel.live.operate.mirror import LEASE, PRIORITY, RESOURCES, TOPOLOGY
+from windtunnel.live.operate.mirror import CLAIMS, LEASE, PRIORITY, RESOURCES, TOPOLOGY
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS, KTHENA
 from windtunnel.live.operate.webhooks import CONFIGURATIONS, NAME, SECRET
 from windtunnel.scaling.kubernetes import kthena
@@ -108,6 +109,9 @@ RIGHTS: Final = (
     Right(PLACE, RESOURCES[POD], "create", "eviction"),
     Right(PLACE, BUDGETS, "list"),
     Right(PLACE, RESOURCES[POD], "patch", "status"),
+    # Volumes that are made for their first pod are made for the node that it gets.
+    Right(PLACE, CLAIMS[VOLUME_CLAIM], "list watch patch"),
+    *(Right(PLACE, CLAIMS[one], "list watch") for one in (VOLUME, STORAGE_CLASS)),
     *(Right(AUTOSCALE, one, "list watch") for one in (AUTOSCALERS, HPAS, *KTHENA)),
     *(Right(AUTOSCALE, one, "patch", "status") for one in (AUTOSCALERS, *KTHENA)),
     *(Right(AUTOSCALE, one, "get patch", "scale") for one in SCALABLE),

@@ -1,0 +1,255 @@
+"""Host ports, volumes and device claims: pods go where they can be had, or wait and say why."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.gangs.manifests import clique, pod_clique_set
+from tests.gangs.placement.test_following import SCHEDULER, PlacedWorld, new_node
+from windtunnel.gangs.placement.claims import (
+    BY_FIRST_POD,
+    CLAIM_OF_POD,
+    DEVICE_CLAIM,
+    NO_PROVISIONER,
+    ONE_POD,
+    SELECTED_NODE,
+    STORAGE_CLASS,
+    VOLUME,
+    VOLUME_CLAIM,
+    PodClaims,
+)
+from windtunnel.gangs.placement.constraints import apart_by_host
+from windtunnel.gangs.placement.following import FollowingScheduler
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def received(spec: Any = None, status: Any = None, **meta: Any) -> Any:
+    known: dict[str, Any] = {
+        "deletion_timestamp": None,
+        "labels": {},
+        "annotations": {},
+        "controller": None,
+    }
+    return SimpleNamespace(
+        metadata=SimpleNamespace(**{**known, **meta}), spec=spec or {}, status=status or {}
+    )
+
+
+class ClaimingWorld(PlacedWorld):
+    """Two nodes for two pods each, in zones a and b, and a clique whose pods have this spec."""
+
+    def __init__(self, pods: int = 1, **spec: Any) -> None:
+        role = clique("a", pods)
+        role["spec"]["podSpec"].update(spec)
+        super().__init__(0, pod_clique_set([role]), stumbles=False)
+        for number, zone in enumerate("ab"):
+            self.server.add_node(new_node(f"n{number}", **{ZONE: zone}), 0.0)
+        self.claims = PodClaims(self.view)
+        self.following = FollowingScheduler(self.view, SCHEDULER, self.claims)
+
+    @property
+    def why(self) -> str:
+        return self.view.gangs["web-0"].why_pending
+
+    def nodes(self) -> list[str]:
+        return sorted(pod.node for pod in self.pods())
+
+    def take(self, kind: str, name: str, *known: Any, **meta: Any) -> None:
+        self.claims.take(kind, name, received(*known, **meta))
+        self.run()
+
+
+def ports(*found: dict[str, Any], **more: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "x", "ports": list(found)}
+    return {"containers": [container], **more}
+
+
+PORT = {"containerPort": 80, "hostPort": 8080}
+
+
+def test_pods_with_one_host_port_go_to_different_nodes() -> None:
+    world = ClaimingWorld(2, **ports(PORT)).run()
+    assert world.nodes() == ["n0", "n1"]
+    world = ClaimingWorld(3, **ports(PORT)).run()
+    assert world.nodes() == ["", "", ""]
+    assert "2 fit on 2 nodes on which its host port 8080/TCP is free" in world.why
+    assert ClaimingWorld(3, **ports({"containerPort": 80})).run().nodes() == ["n0", "n0", "n1"]
+    alone = {"containerPort": 80}
+    assert "80/TCP is free" in ClaimingWorld(3, **ports(alone, hostNetwork=True)).run().why
+    (pod, *_) = world.pods()
+    assert apart_by_host(pod) == ("host port 8080/TCP",)
+
+
+def test_an_init_container_has_its_port_for_as_long_as_the_pod_if_it_is_a_sidecar() -> None:
+    for restart, nodes in (("Always", ["n0", "n1"]), (None, ["n0", "n0"])):
+        init = {"name": "i", "image": "x", "ports": [PORT], "restartPolicy": restart}
+        assert ClaimingWorld(2, initContainers=[init]).run().nodes() == nodes
+
+
+@pytest.mark.parametrize(
+    ("theirs", "nodes"),
+    [
+        ({}, ["n1"]),
+        ({"hostIP": "0.0.0.0"}, ["n1"]),
+        ({"hostIP": "10.0.0.1"}, ["n1"]),
+        ({"protocol": "UDP"}, ["n0"]),
+        ({"hostPort": 8081}, ["n0"]),
+    ],
+)
+def test_ports_of_other_pods_are_taken_until_they_are_gone(
+    theirs: dict[str, Any], nodes: list[str]
+) -> None:
+    world = ClaimingWorld(1, **ports(PORT))
+    world.following.other_pod("u", "n0", {}, ports({**PORT, **theirs}))
+    assert world.run().nodes() == nodes
+    world = ClaimingWorld(2, **ports(PORT))
+    world.following.other_pod("u", "n0", {}, ports({**PORT, **theirs}))
+    world.run()
+    assert ("is free" in world.why) == (nodes == ["n1"])
+    world.following.other_pod("u", "", None, {})
+    assert world.run().nodes() == ["n0", "n1"]
+
+
+def test_a_port_of_one_address_is_free_on_another() -> None:
+    mine = ports({**PORT, "hostIP": "10.0.0.1"})
+    for address, nodes in (("10.0.0.1", ["n1"]), ("10.0.0.2", ["n0"]), ("", ["n1"])):
+        world = ClaimingWorld(1, **mine)
+        world.following.other_pod("u", "n0", {}, ports({**PORT, "hostIP": address}))
+        assert world.run().nodes() == nodes, address
+
+
+# Volumes.
+
+
+def with_claim(pods: int = 1, **volume: Any) -> ClaimingWorld:
+    one = volume or {"persistentVolumeClaim": {"claimName": "data"}}
+    return ClaimingWorld(pods, volumes=[{"name": "v", **one}])
+
+
+def test_pods_go_where_their_volume_is() -> None:
+    world = with_claim()
+    world.run()
+    assert world.why == "its PersistentVolumeClaim data does not exist"
+    world.take(VOLUME_CLAIM, "data", {"volumeName": "pv"}, {"phase": "Pending"})
+    assert world.why == "its PersistentVolumeClaim data is not bound to PersistentVolume pv yet"
+    reach = {"key": ZONE, "operator": "In", "values": ["b"]}
+    terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [reach]}]}}
+    world.claims.take(VOLUME, "pv", received({"nodeAffinity": terms}))
+    world.take(VOLUME_CLAIM, "data", {"volumeName": "pv"}, {"phase": "Bound"})
+    assert world.nodes() == ["n1"]
+    assert world.why == ""
+
+
+def test_the_zone_that_labels_of_a_volume_name_counts() -> None:
+    world = with_claim(3)
+    world.claims.take(VOLUME, "pv", received(labels={ZONE: "b__c"}))
+    world.take(VOLUME_CLAIM, "data", {"volumeName": "pv"}, {"phase": "Bound"})
+    assert world.nodes() == ["", "", ""]
+    assert f"2 fit on the 1 node of 2 with {ZONE} In (b, c)" in world.why
+
+
+@pytest.mark.parametrize(
+    ("claim", "storage", "why"),
+    [
+        ({}, None, "is not bound to a volume yet"),
+        ({"storageClassName": "fast"}, None, "is of StorageClass fast, which does not exist"),
+        ({"storageClassName": "fast"}, {"provisioner": "p"}, "is not bound to a volume yet"),
+        (
+            {"storageClassName": "fast"},
+            {"provisioner": NO_PROVISIONER, "volumeBindingMode": BY_FIRST_POD},
+            "is not bound, and volumes of StorageClass fast are chosen by kube-scheduler alone",
+        ),
+        ({"accessModes": [ONE_POD]}, None, "(ReadWriteOncePod), and web-0-a has 2"),
+    ],
+)
+def test_pods_whose_volume_is_not_there_wait_and_say_why(
+    claim: dict[str, Any], storage: dict[str, Any] | None, why: str
+) -> None:
+    world = with_claim(2)
+    if storage is not None:
+        world.claims.take(STORAGE_CLASS, "fast", received(storage))
+    world.take(VOLUME_CLAIM, "data", claim)
+    assert world.nodes() == ["", ""]
+    assert world.why.startswith("its PersistentVolumeClaim data ")
+    assert why in world.why
+    world.take(VOLUME_CLAIM, "data", claim, deletion_timestamp="now")
+    assert world.why.endswith("is being deleted")
+
+
+def test_a_volume_for_its_first_pod_is_made_for_a_node_that_its_class_allows() -> None:
+    world = with_claim()
+    allowed = [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}]
+    fast = {"provisioner": "p", "volumeBindingMode": BY_FIRST_POD, "allowedTopologies": allowed}
+    world.claims.take(STORAGE_CLASS, "fast", received(fast))
+    world.claims.take(VOLUME_CLAIM, "data", received({"storageClassName": "fast"}))
+    for _ in range(5):  # until its pod may be scheduled
+        world.reconcile()
+    world.following.follow()
+    planned = world.following.plan(0.0)
+    (binding,) = planned.bindings
+    assert binding.node == "n1"
+    assert world.following.claims_of(binding.pod).unmade == ("data",)
+    world.following.not_bound(planned, binding)
+    world.following.report(planned, 0.0)
+    notes = {SELECTED_NODE: "n1"}
+    world.take(VOLUME_CLAIM, "data", {"storageClassName": "fast"}, annotations=notes)
+    assert world.nodes() == [""]
+    assert world.why.endswith("is being made for node n1")
+    assert world.following.waits_for_claims("web-0")
+    world.claims.take(VOLUME, "pv", received())
+    bound = {"storageClassName": "fast", "volumeName": "pv"}
+    world.take(VOLUME_CLAIM, "data", bound, {"phase": "Bound"})
+    assert world.nodes() != [""]
+
+
+def test_each_pod_waits_for_its_own_ephemeral_volume() -> None:
+    world = with_claim(2, ephemeral={"volumeClaimTemplate": {"spec": {}}})
+    world.run()
+    names = [pod.name for pod in world.pods()]
+    assert world.why == f"its PersistentVolumeClaim {names[0]}-v does not exist"
+    assert world.following.waits_for_claims("web-0")
+    for name, zone in zip(names, "ba", strict=True):
+        world.claims.take(VOLUME, name, received(labels={ZONE: zone}))
+        world.take(VOLUME_CLAIM, f"{name}-v", {"volumeName": name}, {"phase": "Bound"})
+    assert [pod.node for pod in world.pods()] == ["n1", "n0"]
+
+
+# Devices.
+
+
+@pytest.mark.parametrize("source", ["resourceClaimName", "resourceClaimTemplateName"])
+def test_pods_wait_until_their_devices_are_allocated(source: str) -> None:
+    world = ClaimingWorld(1, resourceClaims=[{"name": "gpu", source: "mine"}])
+    world.run()
+    assert "devices are allocated by kube-scheduler alone" in world.why
+    assert world.following.waits_for_claims("web-0")
+    (pod,) = world.pods()
+    meta = {}
+    if source != "resourceClaimName":
+        meta = {"annotations": {CLAIM_OF_POD: "gpu"}, "controller": SimpleNamespace(uid=pod.uid)}
+    world.take(DEVICE_CLAIM, "mine", {}, {}, **meta)
+    assert "its ResourceClaim mine is not allocated" in world.why
+    reach = {"key": ZONE, "operator": "In", "values": ["b"]}
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [reach]}]}
+    world.take(DEVICE_CLAIM, "mine", {}, {"allocation": {"nodeSelector": selector}}, **meta)
+    assert world.nodes() == ["n1"]
+    world.claims.take(DEVICE_CLAIM, "mine", None)
+    assert world.run().nodes() == ["n1"]
+
+
+def test_shared_claims_of_a_set_are_looked_at() -> None:
+    role = clique("a")
+    role["resourceSharing"] = [{"name": "t", "scope": "AllReplicas"}]
+    devices = {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "gpu"}}]}}
+    template = {"name": "t", "templateSpec": {"spec": devices}}
+    manifest = pod_clique_set([role], resourceClaimTemplates=[template])
+    world = PlacedWorld(1, manifest, stumbles=False)
+    claims = PodClaims(world.view)
+    world.following = FollowingScheduler(world.view, SCHEDULER, claims)
+    world.run()
+    assert "its ResourceClaim web-0-a-all-t does not exist" in world.view.gangs["web-0"].why_pending
+    claims.take(DEVICE_CLAIM, "web-0-a-all-t", received({}, {"allocation": {"devices": {}}}))
+    world.run()
+    assert [pod.node for pod in world.pods()] == ["n0"]
