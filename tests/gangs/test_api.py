@@ -329,6 +329,11 @@ def test_the_name_budget_is_45_letters(lengths: tuple[int, int, int], fits: bool
             load(manifest)
 
 
+def test_the_name_of_a_set_begins_host_names_and_has_no_dot() -> None:
+    with pytest.raises(InputError, match=r"metadata\.name: 'a\.b' has a dot, and host names"):
+        load(pod_clique_set([clique("a")], name="a.b"))
+
+
 SHARING: list[tuple[str, dict[str, Any], str]] = [
     ("scope", {"name": "t", "scope": "Some"}, "'Some' is not known here; allowed: AllReplicas"),
     ("name", {"name": "", "scope": "AllReplicas"}, "name: the name is empty"),

@@ -21,6 +21,7 @@ from windtunnel.gangs.controllers.startup import cycle_in
 from windtunnel.gangs.templates import EXPLICIT, MNNVL, ON_DELETE
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import shown
 from windtunnel.settings.manifests import DNS_LABEL
 
 NAME_BUDGET = 45
@@ -105,6 +106,9 @@ def _name_faults(spec: SetManifest) -> list[Fault]:
     groups = template.groups
     inside = {role: group.name for group in groups for role in group.clique_names}
     faults = []
+    if "." in name:
+        what = f"{shown(name)} has a dot, and host names of pods begin with it"
+        faults.append(Fault(("metadata", "name"), what, "small letters, digits and '-'"))
     for number, clique in enumerate(template.cliques):
         group_name = inside.get(clique.name, "")
         length = len(name) + len(group_name) + len(clique.name)
