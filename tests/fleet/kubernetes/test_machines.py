@@ -455,3 +455,20 @@ def test_a_fleet_whose_books_were_lost_gives_no_row_the_name_of_another() -> Non
     assert world.node_of("a")
     assert world.node_of("b")
     assert len(world.api.objects[CLAIM]) == 2
+
+
+def test_after_a_restart_decisions_name_the_pod_that_a_row_was_asked_for() -> None:
+    world = World(fleet_file())
+    world.karpenter = False
+    world.add_pod("a")
+    world.run(20)
+    world.start()
+    stored = world.books()
+    world.run(20)
+    assert world.books() == stored, "nothing was stored anew"
+    world.no_capacity = True
+    world.run(20)
+    world.no_capacity, world.karpenter = False, True
+    world.run(120)
+    told = {one.pod for one in world.controller.decisions if one.need}
+    assert told == {"a"}

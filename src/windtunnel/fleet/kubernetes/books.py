@@ -4,6 +4,7 @@ Rows are stored before any machine is ordered for them. A restarted process requ
 machines under the same names, and counts on those already on their way.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ LARGEST_BOOKS: Final = 900 << 10
 
 
 class StoredRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A row of the demand, without the pod that it was first requested for."""
+    """A row of the demand."""
 
     name: str
     selector: dict[str, str] = {}
@@ -29,6 +30,8 @@ class StoredRow(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = 0
     since_s: float = 0.0
     affinity: tuple[MachineRequirement, ...] = ()
+    pod: str = ""
+    """The pod that it was first requested for."""
 
     def row(self) -> DemandRow:
         return DemandRow(
@@ -54,7 +57,8 @@ class RowBooks(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
-def books_of(demand: Demand) -> RowBooks:
+def books_of(demand: Demand, pods: Mapping[str, str]) -> RowBooks:
+    """`pods`: by row, the pod that it was first requested for."""
     return RowBooks(
         demand.issued,
         tuple(
@@ -67,6 +71,7 @@ def books_of(demand: Demand) -> RowBooks:
                 row.priority,
                 row.since_s,
                 row.affinity,
+                pods.get(row.name, ""),
             )
             for row in demand.rows
         ),

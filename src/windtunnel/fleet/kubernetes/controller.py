@@ -124,7 +124,7 @@ class ShardController:
         self.verdicts: dict[str, str] = {}
         """By need that is short: the reason."""
         self._homeless: Final[dict[str, bool]] = {}
-        self._pod_of_row: Final[dict[str, str]] = {}
+        self._pod_of_row: Final = {one.name: one.pod for one in books.rows}
 
     # What is observed.
 
@@ -231,7 +231,8 @@ class ShardController:
         self._follow()
         demand = self.demand.look(now_s)
         for name, row in demand.added.items():
-            self._pod_of_row[name] = "" if row.pod is None else row.pod.name
+            if row.pod is not None:
+                self._pod_of_row[name] = row.pod.name
         for name in demand.dropped:
             self._pod_of_row.pop(name, None)
         for pod, by_taints in demand.homeless.items():
@@ -244,7 +245,7 @@ class ShardController:
         self._homeless.update(demand.homeless)
         demand.homeless.clear()
         if demand.added or demand.dropped or not self.driver.cycles > 1:
-            self._wanted_text = books_of(demand).text()
+            self._wanted_text = books_of(demand, self._pod_of_row).text()
             self.provider.held_back = self._wanted_text != self._stored_text
         self._roll_up.send(self.shard, demand)
 
