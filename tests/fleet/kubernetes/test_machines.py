@@ -472,3 +472,24 @@ def test_after_a_restart_decisions_name_the_pod_that_a_row_was_asked_for() -> No
     world.run(120)
     told = {one.pod for one in world.controller.decisions if one.need}
     assert told == {"a"}
+
+
+def test_a_pod_that_was_bound_as_its_machine_was_parked_is_evicted() -> None:
+    world = World(fleet_file(places=0, metal=1))
+    world.add_node("m0", {"pool": "metal"})
+    world.run(60)
+    assert world.states() == {"idle": 1}
+    world.add_pod("late")
+    world.api.change(POD, "late", spec={"nodeName": "m0"}, status={"phase": "Running"})
+    world.add_pod("fixed", gpus=0, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    world.api.change(POD, "fixed", spec={"nodeName": "m0"}, status={"phase": "Running"})
+    world.add_pod("tolerant", gpus=0)
+    anything = {"nodeName": "m0", "tolerations": [{"operator": "Exists"}]}
+    world.api.change(POD, "tolerant", spec=anything, status={"phase": "Running"})
+    world.api.protected.add("late")
+    world.run(10)
+    assert world.api.evicted == []
+    world.api.protected.clear()
+    world.run(10)
+    assert world.api.evicted == ["late"]
+    assert world.states() == {"idle": 1}

@@ -6,6 +6,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from windtunnel.core.errors import MALFORMED, InputError
+from windtunnel.core.taints import NO_SCHEDULE, toleration_of
 from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.orders import Token
 
@@ -262,6 +264,8 @@ class PodOnNode(msgspec.Struct, frozen=True):
     name: str
     uid: str
     leaving: bool
+    parks: bool
+    """It tolerates machines that are not in use."""
     stays: bool
     """It is marked do-not-disrupt, which is ignored if its machine is taken away."""
 
@@ -277,7 +281,15 @@ def pod_on_node(raw: Received) -> PodOnNode | None:
         return None
     stays = meta.annotations.get(DO_NOT_DISRUPT) == "true"
     leaving = meta.deletion_timestamp is not None
-    return PodOnNode(meta.namespace, meta.name, meta.uid, leaving, stays)
+    return PodOnNode(meta.namespace, meta.name, meta.uid, leaving, _parks(raw.spec), stays)
+
+
+def _parks(pod_spec: Mapping[str, Any]) -> bool:
+    try:
+        found = [toleration_of(one) for one in pod_spec.get("tolerations") or []]
+    except (InputError, *MALFORMED):
+        return True  # it is left where it is
+    return any(one.covers((IDLE_TAINT, "", NO_SCHEDULE)) for one in found)
 
 
 def evict_call(pod: PodOnNode, machine: str, why: str) -> FleetCall:

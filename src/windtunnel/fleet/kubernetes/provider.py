@@ -619,9 +619,15 @@ class KubernetesProvider:
         if record.state == CONFIGURED:
             if node.cordoned_by_us:  # for a notice that was taken back
                 return [node.patch(name, "the notice was taken back", cordon=False)]
-        elif record.state == IDLE_STATE and (not node.is_idle or node.cordoned_by_us):
-            why = "no need counts on it"
-            return [node.patch(name, why, idle=True, cordon=_uncordon(node), need="")]
+        elif record.state == IDLE_STATE:
+            if not node.is_idle or node.cordoned_by_us:
+                why = "no need counts on it"
+                return [node.patch(name, why, idle=True, cordon=_uncordon(node), need="")]
+            # They were bound before a scheduler saw the taint.
+            pods = {
+                uid: one for uid, one in self._pods.get(machine.node, {}).items() if not one.parks
+            }
+            return self._evictions(machine, pods, "its machine is not in use", ask=True)
         return []
 
     def _drain(
