@@ -180,7 +180,10 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
         FAULTS + "test_a_lease_is_kept_while_every_answer_takes_long",
     ),
     # Machines.
-    "a node is dead": (HERE + "test_pods_of_a_dead_node_are_replaced_while_they_cannot_end",),
+    "a node is dead": (
+        HERE + "test_pods_of_a_dead_node_are_lost_before_kubernetes_deletes_them",
+        HERE + "test_pods_of_a_dead_node_are_replaced_while_they_cannot_end",
+    ),
     "half of all nodes are not ready": (
         HERE + "test_while_many_nodes_are_not_ready_no_gang_is_terminated",
         "gangs/test_held_terminations.py::test_how_many_nodes_hold_terminations_back",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -568,6 +569,42 @@ async def test_pods_of_a_dead_node_are_replaced_while_they_cannot_end(cluster: C
         on.kubelets.look()
         for name in (first, second):
             await on.client.delete(NODES, "", name)
+
+
+@pytest.mark.parametrize("how", ["not ready", "out of service", "gone"])
+async def test_pods_of_a_dead_node_are_lost_before_kubernetes_deletes_them(
+    cluster: Cluster, how: str
+) -> None:
+    """Of one that is not ready the clock of their gang runs; they may be tolerated there."""
+    async with stage(cluster, slots=None) as on:
+        first = await add(on, 0)
+        manifest = placed(on, 3)
+        manifest["spec"]["template"]["terminationDelay"] = "3s"
+        await on.apply(manifest)
+        await on.until(lambda: on.kubelets.ready("web-0-a") == 3)
+        others = [await add(on, number) for number in (1, 2)]  # most nodes are ready
+        began_s = unix_s()
+        await on.kubelets.fail_node(first)
+        if how == "gone":
+            await on.client.delete(NODES, "", first)
+        if how == "out of service":
+            taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+            await on.client.patch(NODES, "", first, {"spec": {"taints": [taint]}}, Plain)
+        await on.until(
+            lambda: (
+                {pod.spec.get("nodeName") for pod in on.kubelets.alive()} <= {*others}
+                and on.kubelets.ready("web-0-a") == 3
+            )
+        )
+        waited_s = unix_s() - began_s
+        terminations = (await on.status(SET, "web"))["windtunnel"].get("incarnations")
+        assert bool(terminations) == (how == "not ready")
+        assert how != "not ready" or waited_s > 3.0
+        on.kubelets.revive(first)
+        on.kubelets.look()
+        for name in (first, *others):
+            with contextlib.suppress(NotFound):
+                await on.client.delete(NODES, "", name)
 
 
 async def test_while_many_nodes_are_not_ready_no_gang_is_terminated(cluster: Cluster) -> None:

@@ -46,8 +46,9 @@ def test_a_node_that_comes_is_about_its_own_pods_alone() -> None:
 
     mirror.raw = noted  # type: ignore[method-assign]
     meta = Meta(name="a", uid="n", creation_timestamp="2026-11-16T10:00:06Z")
-    mirror.objects[NODE].cache.show(Received(metadata=meta))
-    assert sorted(asked) == ["a-new", "a-old"]
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    mirror.objects[NODE].cache.show(Received(metadata=meta, status=status))
+    assert sorted(asked) == ["a-old"]
     phases = {name: pod.phase for name, pod in mirror.view.pods.items()}
     assert phases == {
         "a-old": "Failed", "a-new": "Running", "b-old": "Running", "b-new": "Running",
@@ -55,5 +56,29 @@ def test_a_node_that_comes_is_about_its_own_pods_alone() -> None:
     mirror.objects[POD].cache.remove(bound("a-old", "a", "2026-11-16T10:00:00Z"))
     asked.clear()
     mirror.objects[NODE].cache.remove(Received(metadata=meta))
-    mirror.objects[NODE].cache.show(Received(metadata=meta))
     assert asked == ["a-new"]
+    assert mirror.view.pods["a-new"].phase == "Failed", "its node is gone"
+    mirror.objects[NODE].cache.show(Received(metadata=meta, status=status))
+    assert mirror.view.pods["a-new"].phase == "Running"
+    assert asked == ["a-new", "a-new"]
+
+
+def test_pods_of_a_node_that_has_failed_are_lost_at_once() -> None:
+    mirror = Mirror(AsyncMock(), lambda: 2e9, placing=True)
+    pod = bound("p", "a", "2026-11-16T10:00:09Z")
+    pod.status["conditions"].append({"type": "Ready", "status": "True"})
+    mirror.objects[POD].cache.show(pod)
+
+    def node(version: int, ready: str, *taints: str) -> tuple[bool, str]:
+        meta = Meta(name="a", uid="n", resource_version=str(version))
+        spec = {"taints": [{"key": key, "effect": "NoExecute"} for key in taints]}
+        status = {"conditions": [{"type": "Ready", "status": ready}]}
+        mirror.objects[NODE].cache.show(Received(metadata=meta, spec=spec, status=status))
+        found = mirror.view.pods["p"]
+        return found.ready, found.phase
+
+    assert node(1, "True") == (True, "Running")
+    assert node(2, "Unknown") == (False, "Running")
+    assert node(3, "True") == (True, "Running")
+    assert node(4, "Unknown", "node.kubernetes.io/out-of-service") == (False, "Failed")
+    assert node(5, "True") == (True, "Running")

@@ -78,6 +78,7 @@ SAID_OTHERWISE: Final = (
     "node.kubernetes.io/unreachable",
 )
 """Taints that Kubernetes adds to cordoned or unready nodes; the node's own fields say the same."""
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 CLOCKS_S: Final = 5.0
 """Allowed clock skew between API servers."""
 SET_METADATA: Final = ("name", "namespace", "labels", "annotations")
@@ -415,13 +416,14 @@ def _pod(raw: Received, view: View, now_s: float) -> Pod:
     pod.phase = status.get("phase") or PENDING
     conditions = {one.get("type"): one for one in status.get("conditions") or []}
     bound, ready = conditions.get("PodScheduled", {}), conditions.get("Ready", {})
+    node = view.nodes.get(pod.node)
     if pod.node:
         since_s = seconds_of(bound.get("lastTransitionTime"), now_s)
         pod.scheduled_s = since_s if since_s >= 0.0 else now_s
-        node = view.nodes.get(pod.node)
-        if node is not None and is_older(pod, node):
-            pod.phase = FAILED  # its node is gone: this is another one of that name
-    pod.ready = ready.get("status") == TRUE
+        if node is not None and (is_older(pod, node) or is_out_of_service(node)):
+            pod.phase = FAILED  # its node is dead, or is another one of that name
+    # Kubernetes writes the same into the status of each pod of a node that is not ready.
+    pod.ready = ready.get("status") == TRUE and (node is None or node.ready)
     pod.ready_s = seconds_of(ready.get("lastTransitionTime"), now_s) if pod.ready else NEVER
     containers = status.get("containerStatuses") or []
     all_ready = bool(containers) and all(one.get("ready") for one in containers)
@@ -435,6 +437,11 @@ def _pod(raw: Received, view: View, now_s: float) -> Pod:
 def is_older(pod: Pod, node: Thing) -> bool:
     """Whether a pod was bound before the node of that name was created."""
     return pod.scheduled_s + CLOCKS_S < node.created_s
+
+
+def is_out_of_service(node: Node) -> bool:
+    """Whether people say that a node is dead: Kubernetes then drops its pods without asking it."""
+    return any(key == OUT_OF_SERVICE for key, _, _ in node.taints)
 
 
 def _template_of(raw: Received, place: CliquePlace, clique: str, hashed: str) -> CliqueTemplate:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from windtunnel.core.errors import MALFORMED, InputError
-from windtunnel.gangs.kubernetes.reading import is_older, name_of, read
+from windtunnel.gangs.kubernetes.reading import is_older, is_out_of_service, name_of, read
 from windtunnel.gangs.kubernetes.takeover import FINALIZERS, is_groves, is_unknown
 from windtunnel.gangs.objects import (
     CLIQUE,
+    FAILED,
     GANG,
     GROUP,
     NODE,
@@ -131,6 +132,8 @@ class Mirror:
         """Called for every pod after the view has changed, also for pods that belong to no gang."""
         self._bound: Final[dict[str, dict[str, None]]] = {}
         """By node: the pods of the view that are bound to it."""
+        self._gone_nodes: Final[dict[str, None]] = {}
+        """Nodes that were there and are not any more, while pods are bound to them."""
         self._now_s: Final = now_s
         self._namespace: Final = namespace
         self.objects: Final[dict[str, Reflector[Received]]] = {}
@@ -217,6 +220,9 @@ class Mirror:
             known = self.view.find(kind, name)
             if known is not None:
                 self._remove(known)
+            if kind == NODE and name in self._bound:
+                self._gone_nodes[name] = None
+                self._read_again(name, self._bound[name])
         elif kind != POD or (_is_of_clique(after) and self._is_watched(after)):
             self._put(kind, name, after)
         elif (pod := self.view.pods.get(name)) is not None:
@@ -249,13 +255,33 @@ class Mirror:
             if known is not None and known.uid != after.metadata.uid:
                 self.view.remove(known)
             return
+        if isinstance(thing, Pod) and thing.node in self._gone_nodes:
+            thing.phase = FAILED  # Kubernetes deletes it in a while
+        if isinstance(thing, Node):
+            self._put_node(thing)
+            return
         if known is not None and _is_another(known, thing):
             self._remove(known)
         self.view.put(thing)
         if isinstance(thing, Pod) and thing.node:
             self._bound.setdefault(thing.node, {})[name] = None
-        if kind == NODE and (known is None or known.uid != thing.uid):
-            self._read_again(thing)
+
+    def _put_node(self, node: Node) -> None:
+        """Puts a node into the view, and reads its pods again where it may change what they are."""
+        known = self.view.nodes.get(node.name)
+        was_ready, uid = (True, "") if known is None else (known.ready, known.uid)
+        dead = is_out_of_service(node) or (known is not None and is_out_of_service(known))
+        if node.name in self._gone_nodes:
+            del self._gone_nodes[node.name]
+            dead = True
+        if known is not None and _is_another(known, node):
+            self._remove(known)
+        self.view.put(node)
+        pods = list(self._bound.get(node.name, ()))
+        if not dead and was_ready and node.ready:
+            is_new = uid != node.uid
+            pods = [one for one in pods if is_new and is_older(self.view.pods[one], node)]
+        self._read_again(node.name, pods)
 
     def reject(self, name: str, raw: Received, error: Exception) -> None:
         """Records that a set cannot be read; its condition will say why."""
@@ -279,12 +305,12 @@ class Mirror:
             on_node.pop(known.name, None)
             if not on_node:
                 self._bound.pop(known.node, None)
+                self._gone_nodes.pop(known.node, None)
 
-    def _read_again(self, node: Thing) -> None:
-        """Reads again the pods of a new node: they may have been on an earlier node of its name."""
-        for name in list(self._bound.get(node.name, ())):
+    def _read_again(self, node: str, pods: Iterable[str]) -> None:
+        for name in list(pods):
             raw = self.raw(POD, name)
-            if raw is not None and is_older(self.view.pods[name], node):
+            if raw is not None and raw.spec.get("nodeName") == node:
                 self._put(POD, name, raw)
 
     def _topology(self, name: str, after: Received | None) -> None:
