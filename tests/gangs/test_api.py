@@ -334,6 +334,33 @@ def test_the_name_of_a_set_begins_host_names_and_has_no_dot() -> None:
         load(pod_clique_set([clique("a")], name="a.b"))
 
 
+def listed(*manifests: dict[str, Any], kind: str = "List") -> str:
+    """As `kubectl get -o yaml` prints objects."""
+    for one in manifests:
+        known = {"uid": "u", "resourceVersion": "1", "generation": 2, "managedFields": []}
+        one["metadata"] |= {**known, "creationTimestamp": "2026-11-18T10:00:00Z"}
+        one["status"] = {"replicas": 1}
+    found = {"apiVersion": "v1", "items": list(manifests), "kind": kind}
+    return yaml.safe_dump({**found, "metadata": {"resourceVersion": ""}})
+
+
+@pytest.mark.parametrize("kind", ["List", "PodCliqueSetList"])
+def test_a_list_of_objects_is_read_as_its_objects(kind: str) -> None:
+    text = listed(*(pod_clique_set([clique("a")], name=name) for name in "xy"), kind=kind)
+    found = load_manifests_text(f"{text}---\n{yaml.safe_dump(pod_clique_set([clique('a')]))}")
+    assert [one.name for one in found.sets] == ["x", "y", "web"]
+    wrong = pod_clique_set([clique("a")], name="y")
+    wrong["spec"]["replica"] = 1
+    text = listed(pod_clique_set([clique("a")], name="x"), wrong, kind=kind)
+    line = text.splitlines().index("    replica: 1") + 1
+    with pytest.raises(InputError, match=f"manifest.yaml:{line}: spec.replica: unknown key"):
+        load_manifests_text(text)
+    with pytest.raises(InputError, match="the file is empty"):
+        load_manifests_text(listed(kind=kind))
+    with pytest.raises(InputError, match=r"manifest.yaml:3: the file is a single value"):
+        load_manifests_text("kind: List\nitems:\n- 7\n")
+
+
 SHARING: list[tuple[str, dict[str, Any], str]] = [
     ("scope", {"name": "t", "scope": "Some"}, "'Some' is not known here; allowed: AllReplicas"),
     ("name", {"name": "", "scope": "AllReplicas"}, "name: the name is empty"),

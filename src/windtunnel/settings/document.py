@@ -108,16 +108,33 @@ def parse_document(
 
 
 def parse_documents(text: str, file: str, noun: str, keys: str) -> list[Document]:
-    """The mappings that such a file has, between lines of `---`; empty ones are left out."""
+    """The mappings that such a file has, between lines of `---` and within lists as `kubectl get`
+    prints them; empty ones are left out."""
     composer = _Composer(text, lambda line: f"{file}:{line}", noun)
     documents = []
     for data, line, lines in composer.compose_all():
         if data is not None:
             lines[()] = line
-            documents.append(Document(file, _mapping_only(data, file, line, keys), lines))
+            for item, places in _items_of(_mapping_only(data, file, line, keys), lines):
+                one = _mapping_only(item, file, places[()], keys)
+                documents.append(Document(file, one, places))
     if not documents:
         raise InputError("the file is empty", where=file, allowed=_mapping_with(keys))
     return documents
+
+
+def _items_of(
+    data: dict[str, Plain], lines: dict[KeyPath, int]
+) -> list[tuple[Plain, dict[KeyPath, int]]]:
+    """The objects of a list (`kind: List`, `kind: PodCliqueSetList`), or the one object."""
+    kind, items = data.get("kind"), data.get("items")
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
+        return [(data, lines)]
+    found: list[tuple[Plain, dict[KeyPath, int]]] = [(item, {(): lines[()]}) for item in items]
+    for path, line in lines.items():
+        if path[:1] == ("items",) and len(path) > 1 and isinstance(path[1], int):
+            found[path[1]][1][path[2:]] = line
+    return found
 
 
 def _mapping_only(data: Plain, file: str, line: int, keys: str) -> dict[str, Plain]:
