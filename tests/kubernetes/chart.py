@@ -3,7 +3,6 @@
 python -m tests.kubernetes.chart    writes `deploy/operator.yaml`: the chart with its defaults
 """
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Final
@@ -46,16 +45,6 @@ def rendered(*values: str, namespace: str = NAMESPACE) -> str:
     chosen = [word for one in values for word in ("--set", one)]
     words = ("template", "windtunnel", str(CHART), "--namespace", namespace)
     return helm(*words, "--kube-version", "1.35.0", *chosen)
-
-
-def for_any_version(folder: Path) -> Path:
-    """A copy of the chart for an API server that does not say its version, as ours does not."""
-    copy = folder / "windtunnel"
-    shutil.copytree(CHART, copy)
-    about = yaml.safe_load((copy / "Chart.yaml").read_text())
-    del about["kubeVersion"]
-    (copy / "Chart.yaml").write_text(yaml.safe_dump(about))
-    return copy
 
 
 def objects(text: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,11 +27,23 @@ SOURCES: Final = Path(__file__).with_name("apiserver")
 
 def binary(sources: Path = SOURCES) -> Path:
     """Where the cache has a program, built or not: by what it is built from."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(" ".join(version_flags(sources)).encode())
     for name in ("main.go", "go.mod", "go.sum"):
         if (sources / name).is_file():
             digest.update((sources / name).read_bytes())
     return cache_folder() / f"{sources.name}-{digest.hexdigest()[:16]}"
+
+
+def version_flags(sources: Path) -> list[str]:
+    """What tells an API server which version it is of; none for other programs."""
+    text = (sources / "go.mod").read_text(encoding="utf-8")
+    found = re.search(r"^\tk8s\.io/kubernetes (v(\d+)\.(\d+)\S*)$", text, re.MULTILINE)
+    names = ("gitVersion", "gitMajor", "gitMinor")
+    values = () if found is None else found.groups()
+    return [
+        f"-X k8s.io/component-base/version.{name}={value}"
+        for name, value in zip(names, values, strict=False)
+    ]
 
 
 def build(sources: Path = SOURCES, package: str = ".") -> Path:
@@ -42,9 +55,10 @@ def build(sources: Path = SOURCES, package: str = ".") -> Path:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = Path(folder) / sources.name
         jobs = str(os.cpu_count() or 1)
+        linked = ["-s", "-w", *version_flags(sources)]
         command = ["nice", "-n", "5", "go", "build", "-p", jobs, "-trimpath", "-buildvcs=false"]
         subprocess.run(
-            [*command, "-ldflags", "-s -w", "-o", str(made), package],
+            [*command, "-ldflags", " ".join(linked), "-o", str(made), package],
             cwd=sources,
             check=True,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from tests.kubernetes.chart import (
     NAMESPACE,
     PLAIN,
     HelmFailed,
-    for_any_version,
     helm,
     objects,
     rendered,
@@ -165,7 +163,7 @@ def test_wrong_values_are_refused(value: str, said: str) -> None:
 
 
 async def test_installed_it_operates_with_its_own_rights_and_leaves_nothing(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster,
 ) -> None:
     """In a namespace with the pod security level `restricted`."""
     level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
@@ -174,8 +172,7 @@ async def test_installed_it_operates_with_its_own_rights_and_leaves_nothing(
     values = ("--set", f"webhooks.url=https://127.0.0.1:{port},gateway.enabled=true")
     async with stage(cluster, slots=None, operator=False) as on:
         await on.client.patch(NAMESPACES, "", on.space, level, Plain)
-        chart = str(for_any_version(tmp_path))
-        await asyncio.to_thread(helm, "upgrade", "--install", "wt", chart, *where, *values)
+        await asyncio.to_thread(helm, "install", "wt", str(CHART), *where, *values)
         try:
             await _both_pods_are_admitted(on)
             args = await _arguments(on)
