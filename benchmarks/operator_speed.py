@@ -2,8 +2,9 @@
 
 Etcd, API server and controllers of Kubernetes run beside `windtunnel operate --place`, which is
 interpreted; nodes are objects without kubelets. `python -m benchmarks.operator_speed 1000` takes
-1,000 sets in the place of 100. What one lost pod costs is counted over what a create takes until
-its own watch shows it.
+1,000 sets in the place of 100, and `1000 10` adds ten minutes in which nothing happens, with the
+operator's memory after each. What one lost pod costs is counted over what a create takes until its
+own watch shows it.
 """
 
 import asyncio
@@ -170,7 +171,7 @@ async def latency(client: Client, watched: Watched, number: int) -> float:
     return took_s
 
 
-async def measure(plane: KubernetesControlPlane, sets: int) -> None:
+async def measure(plane: KubernetesControlPlane, sets: int, minutes: int) -> None:
     pods = sets * PODS_OF_SET
     config = load_config(plane.kubeconfig)
     async with open_client(config, name="benchmark") as client:
@@ -205,6 +206,11 @@ async def measure(plane: KubernetesControlPlane, sets: int) -> None:
             await asyncio.sleep(IDLE_S)
             idle = cpu_of(operator.pid) - idle
             claim(f"operator, idle on {pods} pods", idle, IDLE_S, 0.01, "CPU s", "a core's")
+            kept = [memory_of(operator.pid, "VmRSS")]
+            for _ in range(minutes):
+                await asyncio.sleep(60.0)
+                kept.append(memory_of(operator.pid, "VmRSS"))
+            print("MB of the idle operator, by minute:", *(f"{mb:.1f}" for mb in kept), flush=True)
             restarts: list[tuple[float, float, float]] = []
             for _ in range(RESTARTS):
                 await operator.stop()
@@ -257,12 +263,13 @@ def main() -> None:
         print(f"skipped: {reason}")
         return
     sets = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    minutes = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     with (
         tempfile.TemporaryDirectory() as folder,
         KubernetesControlPlane(Path(folder), build()) as plane,
         asyncio.Runner(loop_factory=new_loop) as runner,
     ):
-        runner.run(measure(plane, sets))
+        runner.run(measure(plane, sets, minutes))
 
 
 if __name__ == "__main__":
