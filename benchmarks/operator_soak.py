@@ -110,6 +110,8 @@ class Soaked(Both):
         self.edits: Final[Counter[str]] = Counter()
         self.slowest_s = 0.0
         self.extra = 0
+        self.raced = 0
+        """Pods that were to find no node, and got one before their operator saw the cordons."""
 
     def manifest(self, replicas: int = 1) -> dict[str, Any]:
         roles = [clique("a", 2), clique("b", 1), clique("c", 2)]
@@ -191,18 +193,46 @@ class Soaked(Both):
         if lost is None:
             return
         async with self.editing:
-            self.twin.close_free()
             taken = {pod.spec.get("nodeName") for pod in self.on.kubelets.alive()}
             for number in range(ROOM):
                 name = f"{self.on.space}-{number}"
                 if name not in taken:
                     await self._cordon(name, cordoned=True)
             (same,) = self.counterparts([lost])
-            self.twin.kill(lost)
             await self._cordon(same.spec["nodeName"], cordoned=True)
             name, uid = same.metadata.name, same.metadata.uid
+            before = {pod.metadata.uid for pod in self.on.kubelets.alive(lost.clique)}
             await self.on.client.delete(PODS, self.on.space, name, uid=uid, grace_s=0)
-        self.twin.run(DELAY_S + 10.0)
+        if await self._is_bound_again(lost.clique, before):
+            self.raced += 1
+            self.twin.kill(lost, shut=False)
+        else:
+            self.twin.close_free()
+            self.twin.kill(lost)
+            self.twin.run(DELAY_S + 10.0)
+            await self._until_terminated()
+            self.twin.open()
+        async with self.editing:
+            for number in range(ROOM):
+                await self._cordon(f"{self.on.space}-{number}", cordoned=False)
+
+    async def _is_bound_again(self, clique: str, before: set[str]) -> bool:
+        """Whether the pod in the place of a lost one gets a node: one that was just cordoned, by an
+        operator whose watch of nodes is behind that of pods. Else it says that it waits."""
+        async with asyncio.timeout(SETTLED_S):
+            while True:
+                for pod in self.on.kubelets.alive(clique):
+                    if pod.metadata.uid in before:
+                        continue
+                    if pod.spec.get("nodeName"):
+                        return True
+                    conditions = pod.status.get("conditions") or []
+                    if any(one.get("reason") == "Unschedulable" for one in conditions):
+                        return False
+                await asyncio.sleep(0.2)
+
+    async def _until_terminated(self) -> None:
+        """As often as in the twin."""
         wanted = self.outcome(self.twin.view)["terminations"]
         found: Any = None
         half: list[str] = []
@@ -213,11 +243,9 @@ class Soaked(Both):
                     found, half = self.outcome(self.seen.view)["terminations"], self.half_bound()
         except TimeoutError:
             said = f"terminations {found}, in the twin {wanted}; bound in part: {half}"
-            raise AssertionError(said) from None
-        self.twin.open()
-        async with self.editing:
-            for number in range(ROOM):
-                await self._cordon(f"{self.on.space}-{number}", cordoned=False)
+            pods = [(pod.metadata.name, pod.spec.get("nodeName")) for pod in self.on.kubelets.pods]
+            trail = "\n".join(self.invariants.trail)
+            raise AssertionError(f"{said}\n{pods}\n{trail}") from None
 
     async def _cordon(self, name: str, *, cordoned: bool) -> None:
         change = {"spec": {"unschedulable": cordoned}}
@@ -393,6 +421,7 @@ def report(run: Soak, spaces: list[Soaked], seconds: float) -> None:
     print(f"{seconds:.0f} s: {edits.total()} edits {dict(edits)}; "
           f"{run.faults.total()} faults {dict(run.faults)}; {pods} pods, "
           f"{extra} of them not in the twin, {events} events; "
+          f"{sum(one.raced for one in spaces)} pods bound as their node was cordoned; "
           f"slowest edit settled after {max(one.slowest_s for one in spaces):.0f} s; "
           f"operators used {run.cpu_s / seconds:.3f} of a core", flush=True)  # fmt: skip
     kept = [f"{mb:.0f}" for mb in run.kept_mb]
