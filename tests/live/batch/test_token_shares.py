@@ -28,7 +28,7 @@ class Counting(EndpointClient):
     """Answers after 0.2 s with ten tokens, and counts those of each tenant."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__({}, {})
         self.tokens: Counter[str] = Counter()
         self.refused = 0
 

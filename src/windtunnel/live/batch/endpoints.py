@@ -11,6 +11,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.live.batch.settings import EndpointSettings
 from windtunnel.live.batch.work import WantedServer
 from windtunnel.live.wire.addresses import Api, checked_url
+from windtunnel.live.wire.calls import Caller
 from windtunnel.live.wire.client import (
     CANNOT_CONNECT,
     TIMEOUT,
@@ -38,12 +39,13 @@ def outcome_of(error: NoReply) -> Outcome:
 class EndpointClient:
     """Sends requests and reads complete replies."""
 
-    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
+    def __init__(self, endpoints: Mapping[str, Endpoint], callers: Mapping[str, Caller]) -> None:
         self.endpoints = endpoints
+        self._callers = callers
 
     async def post(self, endpoint: str, api: Api, body: bytes) -> Reply:
         """Returns the reply to a request, or raises NoReply."""
-        return await self.endpoints[endpoint].ask(api, body)
+        return await self._callers[endpoint].ask(api, body)
 
 
 @asynccontextmanager
@@ -52,12 +54,19 @@ async def open_client(
 ) -> AsyncIterator[EndpointClient]:
     """A client, closed at the end together with its connections."""
     async with open_session(timeout_s, name="batch") as session:
-        yield EndpointClient(
-            {
-                name: Endpoint(session, one.url, keys, one.key_env or "")
-                for name, one in endpoints.items()
-            }
-        )
+        asked = {
+            name: Endpoint(session, one.url, keys, one.key_env or "")
+            for name, one in endpoints.items()
+        }
+        callers = {
+            name: Caller(one.url, Api, keys.header(one.key_env or ""), "batch", timeout_s)
+            for name, one in endpoints.items()
+        }
+        try:
+            yield EndpointClient(asked, callers)
+        finally:
+            for caller in callers.values():
+                caller.close()
 
 
 class Route(NamedTuple):

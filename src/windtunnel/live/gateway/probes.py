@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import aiohttp
 
     from windtunnel.live.gateway.data_path.proxy import Proxy
-    from windtunnel.live.gateway.data_path.server_side import ServerAddress
     from windtunnel.live.gateway.settings import HealthSettings, ScrapeSettings
+    from windtunnel.live.wire.connections import ServerAddress
 
 _log = logging.getLogger("windtunnel.gateway")
 

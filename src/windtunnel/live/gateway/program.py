@@ -28,7 +28,6 @@ from windtunnel.live.gateway.access_log import AccessLog
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
 from windtunnel.live.gateway.data_path.prompts import PromptReader
 from windtunnel.live.gateway.data_path.proxy import SWEEP_S, KeyHolder, Proxy, ProxyLimits
-from windtunnel.live.gateway.data_path.server_side import ServerAddress, ServerPool
 from windtunnel.live.gateway.decisions import GatewayCore
 from windtunnel.live.gateway.discovery import Discovery
 from windtunnel.live.gateway.kv.blocks import CacheChange, MergedRanks, ServerBlocks
@@ -46,6 +45,7 @@ from windtunnel.live.gateway.settings import (
     split_address,
 )
 from windtunnel.live.system import connections_allowed, run_until_stopped, settle_memory
+from windtunnel.live.wire.connections import ServerAddress, ServerPool
 from windtunnel.live.wire.keys import Keys, read_keys
 
 if TYPE_CHECKING:
@@ -204,7 +204,8 @@ class GatewayProgram:
             self._server_keys[entry.key_env] = address.key
             proxy.redact = Keys(self._server_keys).redact_text
         number = proxy.core.join(url, entry.slots, proxy.now_s(), entry.role)
-        proxy.pools.append(ServerPool(address, proxy.limits.connect_s, number, proxy.metrics))
+        unrequested = partial(proxy.metrics.sent_unrequested, number)
+        proxy.pools.append(ServerPool(address, proxy.limits.connect_s, unrequested))
         self._watch(url, entry, number)
 
     def _watch(self, url: str, entry: ServerEntry, number: int) -> None:

@@ -102,23 +102,6 @@ class Endpoint:
     def get(self, end: str) -> AbstractAsyncContextManager[Incoming]:
         return self._exchange("GET", end, self._headers, None)
 
-    async def ask(self, end: str, body: bytes) -> Reply:
-        """Sends a request and returns the complete reply; equivalent to `post` at half the cost."""
-        import aiohttp
-
-        response = None
-        try:
-            response = await self._session.request(
-                "POST", self._urls[end], headers=self._bodies, data=body, allow_redirects=False
-            )
-            incoming = _incoming(response)
-            return Reply(incoming.status, incoming.headers, await incoming.whole())
-        except (aiohttp.ClientError, OSError) as error:
-            raise _no_reply(error) from None
-        finally:
-            if response is not None:
-                response.release()  # closes the connection if the body was not read to its end
-
     @asynccontextmanager
     async def _exchange(
         self, method: str, end: str, headers: dict[str, str], body: bytes | None

@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
-from windtunnel.live.gateway.data_path.chunks import LAST_CHUNK
 from windtunnel.live.gateway.data_path.errors import ClientError, error_body
 from windtunnel.live.gateway.data_path.http import (
-    BODILESS,
     MOST_HEADERS,
     RequestHead,
     check_head,
     origin_form,
     response_head,
 )
+from windtunnel.live.wire.chunks import LAST_CHUNK
+from windtunnel.live.wire.connections import BODILESS
 
 if TYPE_CHECKING:
     from windtunnel.live.gateway.data_path.proxy import Proxy
-    from windtunnel.live.gateway.data_path.server_side import AnswerReceiver
+    from windtunnel.live.wire.connections import AnswerReceiver
 
 MOST_PIPELINED: Final = 16
 HEAD_END: Final = b"\r\n\r\n"

@@ -22,10 +22,10 @@ from windtunnel.live.gateway.data_path.http import (
     digits,
     upstream_head,
 )
-from windtunnel.live.gateway.data_path.server_side import AnswerReceiver
 from windtunnel.live.gateway.data_path.streams import EventStream
 from windtunnel.live.gateway.data_path.structs import BodyFields
 from windtunnel.live.gateway.data_path.usage import TokenUsage, transfer_of, usage_of
+from windtunnel.live.wire.connections import AnswerReceiver
 
 if TYPE_CHECKING:
     from windtunnel.live.gateway.data_path.proxy import Proxy

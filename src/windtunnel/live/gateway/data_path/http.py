@@ -89,8 +89,6 @@ MOST_HEADERS: Final = 128
 ABSOLUTE: Final = re.compile(rb"https?://[^/?#]+", re.IGNORECASE)
 UNDERSCORE: Final = 95
 """As a number: searching for one byte costs a tenth of searching for a bytes object."""
-BODILESS: Final = (204, 304)
-"""Statuses of responses without a body, and so without framing."""
 
 
 class RequestHead:

@@ -36,14 +36,14 @@ from windtunnel.live.gateway.data_path.exchange import (
 from windtunnel.live.gateway.data_path.http import RequestHead
 from windtunnel.live.gateway.data_path.prompts import PromptReader
 from windtunnel.live.gateway.data_path.responses import ASKED, METHODS, ResponseOwners, Retrieval
-from windtunnel.live.gateway.data_path.server_side import AnswerReceiver, ServerPool
 from windtunnel.live.gateway.data_path.structs import NO_OPTIONS, BodyFields, TraceRow
-from windtunnel.live.gateway.data_path.timing import Deadlines, ProgressDeadlines
 from windtunnel.live.gateway.decisions import GatewayCore
 from windtunnel.live.gateway.facts import REFUSE, SEND, RequestArrival
 from windtunnel.live.gateway.kv.tokens import MOST_READ, ModelTokenizer
 from windtunnel.live.gateway.metrics import GatewayMetrics
 from windtunnel.live.gateway.request_trace import RequestTrace
+from windtunnel.live.wire.connections import AnswerReceiver, ServerPool
+from windtunnel.live.wire.timing import Deadlines, ProgressDeadlines
 
 SWEEP_S: Final = 0.1
 LINGER_S: Final = 1.0

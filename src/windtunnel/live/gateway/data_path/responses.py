@@ -12,7 +12,7 @@ from windtunnel.live.gateway.data_path.errors import (
     server_error,
 )
 from windtunnel.live.gateway.data_path.http import RequestHead, content_length, upstream_head
-from windtunnel.live.gateway.data_path.server_side import AnswerReceiver
+from windtunnel.live.wire.connections import AnswerReceiver
 
 if TYPE_CHECKING:
     from windtunnel.live.gateway.data_path.proxy import Proxy

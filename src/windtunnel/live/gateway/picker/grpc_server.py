@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
-from windtunnel.live.gateway.data_path.timing import Deadlines
 from windtunnel.live.gateway.picker.hpack import LONGEST_LIST, HeaderDecoder, encode
+from windtunnel.live.wire.timing import Deadlines
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_BYTES: Final = 16384

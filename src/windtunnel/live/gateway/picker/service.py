@@ -19,7 +19,6 @@ from windtunnel.live.gateway.data_path.http import RequestHead
 from windtunnel.live.gateway.data_path.picked import PICKED, STOPPED, UNDECIDED, PickedRequest
 from windtunnel.live.gateway.data_path.proxy import ANSWERED_BY_SERVERS, KeyHolder
 from windtunnel.live.gateway.data_path.responses import ASKED
-from windtunnel.live.gateway.data_path.timing import Deadlines
 from windtunnel.live.gateway.picker.grpc_server import OK, CallHandler, GrpcCall, GrpcService
 from windtunnel.live.gateway.picker.pieces import (
     REQUEST_BODY,
@@ -27,6 +26,7 @@ from windtunnel.live.gateway.picker.pieces import (
     answer_piece,
     piece_response,
 )
+from windtunnel.live.wire.timing import Deadlines
 
 if TYPE_CHECKING:
     from windtunnel.live.gateway.data_path.proxy import Proxy

@@ -1,16 +1,15 @@
-"""The server side of the data path: pooled HTTP/1.1 connections, one request each at a time."""
+"""Pooled HTTP/1.1 connections to servers, each with one request at a time."""
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Final, cast
 
 import httptools
 
 from windtunnel.core.clock import lap_s
-from windtunnel.live.gateway.data_path.chunks import LAST_CHUNK, ChunkDecoder
-from windtunnel.live.gateway.data_path.http import BODILESS
-from windtunnel.live.gateway.data_path.timing import Progress
-from windtunnel.live.gateway.metrics import GatewayMetrics
+from windtunnel.live.wire.chunks import LAST_CHUNK, ChunkDecoder
+from windtunnel.live.wire.timing import Progress
 
 MOST_IDLE: Final = 256
 IDLE_S: Final = 4.0
@@ -19,6 +18,8 @@ LARGEST_HEAD: Final = 256 << 10
 HEAD_END: Final = b"\r\n\r\n"
 COPIED: Final = 16 << 10
 """Request bodies up to this size are copied after their heads: one write is cheaper."""
+BODILESS: Final = (204, 304)
+"""Statuses of responses without a body, and so without framing."""
 NOT_HTTP: Final = "the server's answer is not valid HTTP"
 BAD_STATUS: Final = "the status of the server's answer is not between 100 and 599"
 
@@ -53,6 +54,11 @@ class AnswerReceiver(Progress):
     def broken(self, what: str) -> None:
         """The connection to the server broke or could not be opened."""
         raise NotImplementedError
+
+    def unreachable(self, error: Exception) -> None:
+        """No connection could be opened."""
+        what = "it took too long" if isinstance(error, TimeoutError) else str(error)
+        self.broken(f"no connection: {what}")
 
     def late(self) -> None:
         """The response did not begin in time, or the stream stalled."""
@@ -313,13 +319,14 @@ class ServerPool:
     """The connections to one server."""
 
     def __init__(
-        self, address: ServerAddress, connect_s: float, number: int, metrics: GatewayMetrics
+        self, address: ServerAddress, connect_s: float, unrequested: Callable[[], None]
     ) -> None:
+        """`unrequested` is called when a server sends data beyond its response; the connection is
+        no longer usable then."""
         self.address: Final = address
         self.open = 0
         self._connect_s: Final = connect_s
-        self._number: Final = number
-        self._metrics: Final = metrics
+        self.unrequested: Final = unrequested
         self._idle: Final[list[ServerConnection]] = []
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
@@ -346,10 +353,6 @@ class ServerPool:
             self._idle.append(connection)
         elif connection.transport is not None:
             connection.transport.close()
-
-    def unrequested(self) -> None:
-        """Counts data that a server sent beyond its response; the connection is then unusable."""
-        self._metrics.sent_unrequested(self._number)
 
     def lost(self, connection: ServerConnection) -> None:
         self.open -= 1
@@ -382,9 +385,8 @@ class ServerPool:
                     self._new, address.host, address.port, ssl=address.tls
                 )
         except (OSError, TimeoutError, ssl.SSLError) as error:
-            what = "it took too long" if isinstance(error, TimeoutError) else str(error)
             if exchange.waits_for(attempt):
-                exchange.broken(f"no connection: {what}")
+                exchange.unreachable(error)
             return
         connection = cast("ServerConnection", made)
         self.open += 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.live.gateway.data_path.chunks import (
+from windtunnel.live.wire.chunks import (
     LONGEST_LINE,
     MOST_TRAILERS,
     NOT_CHUNKS,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.live.gateway.data_path.timing import Progress, ProgressDeadlines
+from windtunnel.live.wire.timing import Progress, ProgressDeadlines
 
 LIMIT_S = 10.0
 OPS = st.tuples(
