@@ -331,7 +331,9 @@ def test_the_wait_for_an_endpoint_that_is_down_is_bounded(wait_s: float, is_mute
     async def look() -> float:
         began_s = asyncio.get_running_loop().time()
         with pytest.raises(InputError, match="no answer within "):
-            await find_models(EndpointClient({str(n): one for n, one in enumerate(down)}), wait_s)
+            await find_models(
+                EndpointClient({str(n): one for n, one in enumerate(down)}, {}), wait_s
+            )
         return asyncio.get_running_loop().time() - began_s
 
     assert wait_s - LOOK_AGAIN_S <= virtual.run(look()) <= wait_s + LOOK_AGAIN_S + 1e-6
