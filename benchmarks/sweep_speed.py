@@ -102,7 +102,7 @@ def main() -> None:
             f"the same in wall time, at a load of {load:.0f}",
             ours=min(two for two, _ in pairs),
             baseline=min(one for _, one in pairs),
-            most=1.0 / 1.85,
+            most=1.0 / 1.95,
             unit="s",
             against="on one",
         )
@@ -119,7 +119,7 @@ def main() -> None:
             f"the same on Ray with two workers, warm, at a load of {load:.0f}",
             ours=min(there for there, _ in pairs),
             baseline=min(here for _, here in pairs),
-            most=1.15,
+            most=1.1,
             unit="s",
             against="processes of our own",
         )

@@ -7,7 +7,6 @@ WindtunnelError
   InvariantBroken     the program detected an impossible state                      (exit 3)
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -123,7 +122,9 @@ def printable(text: str, backslash: str = "\\") -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """A hint for a probable typo, or None when no known word is similar."""
-    close = difflib.get_close_matches(word, sorted(known), n=2, cutoff=0.6)
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, sorted(known), n=2, cutoff=0.6)
     if not close:
         return None
     return "did you mean " + " or ".join(repr(name) for name in close) + "?"

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.models.catalog.hf_config import read_hf_config
 from windtunnel.models.catalog.hf_quantization import (
     MXFP4_BYTES,
     Precisions,
@@ -379,10 +378,10 @@ def resolve_model(text: str) -> ModelShape:
     found = _by_name(text.strip().lower())
     if found is not None:
         return found
-    if os.path.isdir(text):
-        return read_hf_config(Path(text) / "config.json")
-    if text.endswith(".json") or os.path.isfile(text):
-        return read_hf_config(Path(text))
+    if text.endswith(".json") or os.path.isfile(text) or os.path.isdir(text):
+        from windtunnel.models.catalog.hf_config import read_hf_config
+
+        return read_hf_config(Path(text, "config.json") if os.path.isdir(text) else Path(text))
     key = _key(text.strip().lower())
     for family, layers in _REFUSED.items():
         if key.startswith(family) or f"-{family}" in key:

@@ -48,7 +48,6 @@ from windtunnel.models.step_time.profile import Profile, load_profile, physics_m
 from windtunnel.models.step_time.roofline import Roofline
 from windtunnel.models.step_time.speculative import Speculating
 from windtunnel.models.step_time.table import Table
-from windtunnel.models.step_time.table_files import read_table
 from windtunnel.routing.build import POLICIES
 from windtunnel.routing.custom import policy_class
 from windtunnel.twin.results.recorder import Overheads
@@ -415,6 +414,8 @@ def _table(step: TableStepTime, shape: ModelShape, tensor_parallel: int) -> Step
         what = f"tensor_parallel is {tensor_parallel}"
         allowed = "1 with step_time table, whose measurements hold no collectives"
         raise InputError(what, allowed=allowed)
+    from windtunnel.models.step_time.table_files import read_table
+
     return read_table(Path(step.path), shape, per_step_s=step.per_step_s)
 
 
