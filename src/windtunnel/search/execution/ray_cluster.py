@@ -149,9 +149,7 @@ def _begin(ray: Any, on: str, jobs: int | None) -> None:
         hint = "`ray start --head` starts one, `--on ray` needs none"
         if on == RAY:
             what = f"Ray did not start: {reason}"
-            hint = (
-                "a machine whose processors are all busy may be too slow for it; local needs none"
-            )
+            hint = "its logs say why: /tmp/ray/session_latest/logs"
         if on.startswith(ADDRESS):  # the port accepted a connection
             what = f"the cluster answers, but refuses the connection: {reason}"
             hint = "if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to its own"
