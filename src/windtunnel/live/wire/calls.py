@@ -146,11 +146,11 @@ class Caller:
         finally:
             timer.cancel()
             if not call.over:
-                call.leave()  # whoever waited has left
+                call.leave()  # its caller was cancelled
 
     def close(self) -> None:
         self._pool.close()
 
 
 def _nothing() -> None:
-    """A server that sends more than its reply is none of a batch's business."""
+    """Data beyond a reply ends its connection, and is not counted."""
