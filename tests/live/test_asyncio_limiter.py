@@ -127,7 +127,7 @@ async def _expect_timeout(front: AsyncLimiter, timeout: float) -> None:
         async with front.acquire(ASK, timeout=timeout):
             raise AssertionError("nothing was free")
     assert refused.value.denied.reason is RequestDenial.QUEUE_TIMEOUT
-    assert str(refused.value).startswith("p/m/chat: the call may not start: it waited")
+    assert str(refused.value).startswith("p/m/chat: the call may not start: it was queued")
     assert front.now() == pytest.approx(timeout)
 
 

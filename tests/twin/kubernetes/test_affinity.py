@@ -325,7 +325,10 @@ def test_a_gang_that_makes_way_takes_its_anti_affinity_along() -> None:
         ({"tolerations": [{"value": "a"}]}, "a toleration without a key"),
         ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "takes no value"),
         ({"tolerations": [{"key": "a", "effect": "Never"}]}, "'Never' is not an effect"),
-        ({"tolerations": [{"key": "a", "tolerationSeconds": 1}]}, "of tolerations of NoExecute"),
+        (
+            {"tolerations": [{"key": "a", "tolerationSeconds": 1}]},
+            "whole seconds of a NoExecute toleration",
+        ),
         ({"affinity": prefers(r0=101)}, "101 is not a weight; allowed: 1 to 100"),
         ({"affinity": apart("", "a")}, "podAntiAffinity: a term has no topologyKey"),
         ({"affinity": together("", "a")}, "podAffinity: a term has no topologyKey"),
