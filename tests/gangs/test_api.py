@@ -357,7 +357,7 @@ def test_a_list_of_objects_is_read_as_its_objects(kind: str) -> None:
         load_manifests_text(text)
     with pytest.raises(InputError, match="the file is empty"):
         load_manifests_text(listed(kind=kind))
-    with pytest.raises(InputError, match=r"manifest.yaml:3: the file is a single value"):
+    with pytest.raises(InputError, match=r"manifest.yaml:3: an item of the list is a single value"):
         load_manifests_text("kind: List\nitems:\n- 7\n")
 
 

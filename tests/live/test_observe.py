@@ -3,6 +3,8 @@
 import asyncio
 import math
 import resource
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -365,3 +367,26 @@ def test_virtual_time_needs_none() -> None:
         return loop.time() - start_s
 
     assert run(main()) == pytest.approx(3600.0)
+
+
+LOADS_LATER = """\
+import sys
+from pathlib import Path
+import pyarrow as pa
+from windtunnel.workload.traces.measured import MeasuredTrace
+with MeasuredTrace(Path(sys.argv[1]), replace=True) as trace:
+    before = "pandas" in sys.modules
+    pa.array([1.0])
+    print(before == ("pandas" in sys.modules))
+"""
+
+
+def test_writing_rows_imports_nothing_while_requests_are_measured(tmp_path: Path) -> None:
+    """The first Arrow array imports pandas where it is installed, which takes up to a second."""
+    made = subprocess.run(
+        [sys.executable, "-c", LOADS_LATER, str(tmp_path / "m.parquet")],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert made.stdout == "True\n"

@@ -116,7 +116,7 @@ def parse_documents(text: str, file: str, noun: str, keys: str) -> list[Document
         if data is not None:
             lines[()] = line
             for item, places in _items_of(_mapping_only(data, file, line, keys), lines):
-                one = _mapping_only(item, file, places[()], keys)
+                one = _mapping_only(item, file, places[()], keys, "an item of the list")
                 documents.append(Document(file, one, places))
     if not documents:
         raise InputError("the file is empty", where=file, allowed=_mapping_with(keys))
@@ -137,11 +137,13 @@ def _items_of(
     return found
 
 
-def _mapping_only(data: Plain, file: str, line: int, keys: str) -> dict[str, Plain]:
+def _mapping_only(
+    data: Plain, file: str, line: int, keys: str, whole: str = "the file"
+) -> dict[str, Plain]:
     if not isinstance(data, dict):
         found = "a list" if isinstance(data, list) else "a single value"
         where = f"{file}:{line}"
-        raise InputError(f"the file is {found}", where=where, allowed=_mapping_with(keys))
+        raise InputError(f"{whole} is {found}", where=where, allowed=_mapping_with(keys))
     return data
 
 

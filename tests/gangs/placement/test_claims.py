@@ -40,10 +40,10 @@ def received(spec: Any = None, status: Any = None, **meta: Any) -> Any:
 class ClaimingWorld(PlacedWorld):
     """Two nodes for two pods each, in zones a and b, and a clique whose pods have this spec."""
 
-    def __init__(self, pods: int = 1, **spec: Any) -> None:
+    def __init__(self, pods: int = 1, manifest: Any = None, **spec: Any) -> None:
         role = clique("a", pods)
         role["spec"]["podSpec"].update(spec)
-        super().__init__(0, pod_clique_set([role]), stumbles=False)
+        super().__init__(0, manifest or pod_clique_set([role]), stumbles=False)
         for number, zone in enumerate("ab"):
             self.server.add_node(new_node(f"n{number}", **{ZONE: zone}), 0.0)
         self.claims = PodClaims(self.view)
@@ -161,7 +161,7 @@ def test_the_zone_that_labels_of_a_volume_name_counts() -> None:
             {"provisioner": NO_PROVISIONER, "volumeBindingMode": BY_FIRST_POD},
             "is not bound, and volumes of StorageClass fast are chosen by kube-scheduler alone",
         ),
-        ({"accessModes": [ONE_POD]}, None, "(ReadWriteOncePod), and web-0-a has 2"),
+        ({"accessModes": [ONE_POD]}, None, "(ReadWriteOncePod), and 2 pods name it"),
     ],
 )
 def test_pods_whose_volume_is_not_there_wait_and_say_why(
@@ -202,6 +202,29 @@ def test_a_volume_for_its_first_pod_is_made_for_a_node_that_its_class_allows() -
     bound = {"storageClassName": "fast", "volumeName": "pv"}
     world.take(VOLUME_CLAIM, "data", bound, {"phase": "Bound"})
     assert world.nodes() != [""]
+
+
+def test_a_volume_of_one_pod_alone_may_be_for_one_pod() -> None:
+    world = with_claim(2, ephemeral={"volumeClaimTemplate": {"spec": {}}})
+    world.run()
+    for pod in world.pods():
+        world.claims.take(VOLUME, pod.name, received())
+        claim = {"volumeName": pod.name, "accessModes": [ONE_POD]}
+        world.take(VOLUME_CLAIM, f"{pod.name}-v", claim, {"phase": "Bound"})
+    assert world.nodes() == ["n0", "n0"]
+
+
+def test_pods_of_two_cliques_cannot_share_a_volume_for_one_pod() -> None:
+    roles = [clique("a", 1), clique("b", 1)]
+    for role in roles:
+        claim = {"persistentVolumeClaim": {"claimName": "data"}}
+        role["spec"]["podSpec"].update(volumes=[{"name": "v", **claim}])
+    world = ClaimingWorld(manifest=pod_clique_set(roles))
+    world.claims.take(VOLUME, "pv", received())
+    known = {"volumeName": "pv", "accessModes": [ONE_POD]}
+    world.take(VOLUME_CLAIM, "data", known, {"phase": "Bound"})
+    assert world.nodes() == ["", ""]
+    assert world.why.endswith("may be used by one pod (ReadWriteOncePod), and 2 pods name it")
 
 
 def test_each_pod_waits_for_its_own_ephemeral_volume() -> None:

@@ -117,7 +117,7 @@ class PodClaims:
         selectors: list[Selector] = []
         unmade: list[str] = []
         for kind, name in self._claims(pod):
-            found = self._device(name) if kind == DEVICE_CLAIM else self._volume(pod, name)
+            found = self._device(name) if kind == DEVICE_CLAIM else self._volume(name)
             if found.why:
                 return found
             selectors += found.selectors
@@ -164,16 +164,17 @@ class PodClaims:
             return ClaimNeeds(why=f"{why} alone: pods that claim them need another schedulerName")
         return ClaimNeeds(_selectors(allocation.get("nodeSelector")))
 
-    def _volume(self, pod: Pod, name: str) -> ClaimNeeds:
+    def _volume(self, name: str) -> ClaimNeeds:
         claim, called = self._find(VOLUME_CLAIM, name), f"its {VOLUME_CLAIM} {name}"
         if claim is None:
             return ClaimNeeds(why=f"{called} does not exist")
         if claim.metadata.deletion_timestamp is not None:
             return ClaimNeeds(why=f"{called} is being deleted")
-        clique = self._view.cliques.get(pod.clique)
-        if ONE_POD in _strings(claim.spec, "accessModes") and clique and clique.replicas > 1:
-            share = f"may be used by one pod ({ONE_POD})"
-            return ClaimNeeds(why=f"{called} {share}, and {pod.clique} has {clique.replicas}")
+        if ONE_POD in _strings(claim.spec, "accessModes"):
+            users = sum(_names_claim(one, name) for one in self._view.pods.values() if one.active)
+            if users > 1:
+                share = f"may be used by one pod ({ONE_POD})"
+                return ClaimNeeds(why=f"{called} {share}, and {users} pods name it")
         volume = str(claim.spec.get("volumeName") or "")
         if not volume:
             return self._unbound(name, claim, called)
@@ -209,6 +210,16 @@ class PodClaims:
             for term in _list(found.spec, "allowedTopologies")
         ]
         return ClaimNeeds((Selector(terms),) if terms else (), "", (name,))
+
+
+def _names_claim(pod: Pod, claim: str) -> bool:
+    """Whether a pod has a volume with this claim, other than one made for the pod alone."""
+    space = names.namespace(pod.clique)
+    return any(
+        full_name(str(one["persistentVolumeClaim"].get("claimName")), space) == claim
+        for one in _list(pod.template.pod_spec, "volumes")
+        if one.get("persistentVolumeClaim")
+    )
 
 
 def _selectors(required: Fields | None) -> tuple[Selector, ...]:

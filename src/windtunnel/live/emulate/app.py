@@ -334,8 +334,10 @@ class _Response:
                     if ended:
                         break
                     self._is_waiting = True
-                    await self._news.wait()
-                    self._is_waiting = False
+                    try:
+                        await self._news.wait()
+                    finally:
+                        self._is_waiting = False
                     self._news.clear()
         except asyncio.CancelledError:
             end = b"data: %b\n\n" % _hang_up(503, STOPPING).body

@@ -70,12 +70,12 @@ class _Call(AnswerReceiver):
 
     def unreachable(self, error: Exception) -> None:
         if isinstance(error, TimeoutError):
-            self.fail(TIMEOUT, "no connection in the time that it may take")
+            self.fail(TIMEOUT, "connecting took too long")
         else:
             self.fail(CANNOT_CONNECT, f"no connection: {_reason(error)}")
 
     def late(self) -> None:
-        self.fail(TIMEOUT, "no reply in the time that a call may take")
+        self.fail(TIMEOUT, "no reply within the timeout")
 
     def fail(self, code: str, what: str) -> None:
         self.leave()
@@ -91,12 +91,14 @@ class _Call(AnswerReceiver):
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not valid: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({error.reason or type(error).__name__}); is it an https server?"
     number = error.errno if isinstance(error, OSError) else None
     if number is None:  # several addresses were tried
         numbers = re.findall(r"\[Errno (\d+)\]", str(error))
         number = int(numbers[-1]) if numbers else None
     if number is None or number <= 0:
-        return "it is not to be found"
+        return "the host was not found"
     return os.strerror(number).lower()
 
 

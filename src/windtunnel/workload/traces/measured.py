@@ -77,6 +77,7 @@ class MeasuredTrace:
     def __init__(self, path: Path, *, replace: bool) -> None:
         import pyarrow as pa
 
+        pa.array([0.0])  # imports pandas where it is installed: not while requests are measured
         self.path = path
         self.rows = 0
         if path.suffix.lower() != ".parquet":
