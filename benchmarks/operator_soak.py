@@ -416,17 +416,20 @@ def report(run: Soak, spaces: list[Soaked], seconds: float) -> None:
     events = sum(one.invariants.events for one in spaces)
     pods = sum(len(one.on.ever) for one in spaces)
     extra = sum(one.extra for one in spaces)
+    raced = sum(one.raced for one in spaces)
     broken = [what for one in spaces for what in one.invariants.broken]
     print(f"{len(broken)} invariants broken: {broken}", flush=True)
     print(f"{seconds:.0f} s: {edits.total()} edits {dict(edits)}; "
           f"{run.faults.total()} faults {dict(run.faults)}; {pods} pods, "
           f"{extra} of them not in the twin, {events} events; "
-          f"{sum(one.raced for one in spaces)} pods bound as their node was cordoned; "
+          f"{raced} pods bound as their node was cordoned; "
           f"slowest edit settled after {max(one.slowest_s for one in spaces):.0f} s; "
           f"operators used {run.cpu_s / seconds:.3f} of a core", flush=True)  # fmt: skip
     kept = [f"{mb:.0f}" for mb in run.kept_mb]
     print(f"MB of the operator that lived on, by minute: {' '.join(kept)}", flush=True)
     assert not broken
+    # A race with a cordon is rare; an operator that ignores cordons would race every time.
+    assert raced <= max(1, edits["terminate"] // 10), f"{raced} of {edits['terminate']} raced"
     claim("soak of the operator: most memory of one", run.most_mb, MOST_MB, 1.0, "MB", "target")
 
 
