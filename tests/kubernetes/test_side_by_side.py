@@ -276,13 +276,23 @@ def test_end_states_differ_in_anything_else() -> None:
     def of_a_pod(field: str, value: Any) -> Callable[[World], None]:
         return lambda world: setattr(world.pods()[-1], field, value)
 
+    def at_index(index: int) -> Callable[[World], None]:
+        def renumber(world: World) -> None:
+            old = world.pods()[-1]
+            new = Pod(old.name, world.view.cliques["web-0-a"], index)
+            new.phase, new.ready, new.gates = old.phase, old.ready, old.gates
+            world.view.pods[old.name] = new
+
+        return renumber
+
     def of_the_clique(field: str, value: Any) -> Callable[[World], None]:
         return lambda world: setattr(world.view.cliques["web-0-a"].status, field, value)
 
     _, wanted = scaled_down(2)
     assert not different(lambda _: None)
-    assert different(of_a_pod("index", 1))  # that another pod has
-    assert different(of_a_pod("index", 3))  # more than there ever were
+    assert not different(at_index(2))
+    assert different(at_index(1))  # that another pod has
+    assert different(at_index(3))  # more than there ever were
     assert different(of_a_pod("ready", False))
     assert different(of_a_pod("phase", "Pending"))
     assert different(of_a_pod("gates", ["held"]))
