@@ -258,7 +258,6 @@ class _Response:
         self._is_waiting = False  # for more of them: nothing is being written
         self._pieces: PieceWriter | None = None
         self._frame = (b"", b"")
-        self._is_due = False
 
     def write_to(self, pieces: PieceWriter | None) -> None:
         """Writes tokens directly while no other write is pending, without waking a task for
@@ -266,25 +265,15 @@ class _Response:
         if pieces is not None:
             self._pieces = pieces
             self._frame = self._shape.frame(self._head)
-            self._loop = asyncio.get_running_loop()
-            self._answer.hear = self._hear
-
-    def _hear(self) -> None:
-        """Schedules a write for the end of this loop iteration, so that its tokens are one
-        chunk."""
-        if not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._write)
+            self._answer.hear = self._write
 
     def _write(self) -> None:
-        self._is_due = False
         answer, sent = self._answer, self._sent
         tokens = answer.tokens
         if self._is_waiting and 0 < sent < tokens and not (answer.ended or answer.left):
             assert self._pieces is not None
-            before, after = self._frame
             text = filler(tokens - sent, self._head.number + sent).encode()
-            if self._pieces.write(b"%b%b%b" % (before, text, after)):
+            if self._pieces.write(text, self._frame):
                 self._sent = tokens
                 return
         self._news.set()

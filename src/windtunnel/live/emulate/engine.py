@@ -50,9 +50,13 @@ class Meter(Protocol):
 
 
 class EmulatedAnswer:
-    """The progress of a request's answer. `hear` is called whenever there is more."""
+    """The progress of a request's answer. `hear` is called whenever there is more, once for all
+    events that the engine processed together."""
 
-    __slots__ = ("at_server", "begun", "decodes", "ended", "hear", "left", "request", "tokens")
+    __slots__ = (
+        *("at_server", "begun", "decodes", "ended", "hear", "is_news", "left", "request"),
+        "tokens",
+    )
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -60,6 +64,7 @@ class EmulatedAnswer:
         self.ended = False
         self.left = False
         self.hear: Callable[[], None] = _nobody
+        self.is_news = False  # whether `hear` is about to be called
         self.at_server = False
         self.begun = 0  # tokens once the first step now being computed has ended
         self.decodes = False  # whether each further step of the run adds one
@@ -120,6 +125,7 @@ class Engine:
         # Events delayed by overheads.
         self._later: list[tuple[float, int, int, EmulatedAnswer, int]] = []
         self._put_off = 0
+        self._news: list[EmulatedAnswer] = []  # those with more than their listeners were told
 
     @property
     def next_s(self) -> float:
@@ -153,6 +159,7 @@ class Engine:
             self._put(now_s + before_s, _ENTER, answer, 0)
         else:
             self._enter(answer, now_s)
+        self._report()
         return answer
 
     def leave(self, answer: EmulatedAnswer, now_s: float) -> None:
@@ -164,17 +171,26 @@ class Engine:
         request = answer.request
         replica = self._replicas[request.server]
         answer.left = True
-        if request.finished_s != UNSET:
-            return  # only the overheads on the way back remained
-        if answer.at_server:
-            replica.server.cancel(request, now_s)
-            replica.settle()
-        self._forget(answer, replica)
-        self._meter.aborted(request)
+        if request.finished_s == UNSET:  # otherwise only the overheads on the way back remained
+            if answer.at_server:
+                replica.server.cancel(request, now_s)
+                replica.settle()
+            self._forget(answer, replica)
+            self._meter.aborted(request)
+        self._report()
 
     def advance(self, now_s: float) -> None:
         """Processes all events up to and including `now_s`."""
         self._pass_until(math.nextafter(now_s, math.inf))
+        self._report()
+
+    def _report(self) -> None:
+        news = self._news
+        if news:
+            self._news = []
+            for answer in news:
+                answer.is_news = False
+                answer.hear()
 
     # Events
 
@@ -204,9 +220,8 @@ class Engine:
         if kind == _ENTER:
             self._enter(answer, at_s)
             return
-        answer.tokens = tokens
         answer.ended = kind == _END
-        answer.hear()
+        self._have(answer, tokens)
 
     def _enter(self, answer: EmulatedAnswer, now_s: float) -> None:
         replica = self._replicas[answer.request.server]
@@ -218,10 +233,16 @@ class Engine:
     def _pass_step(self, replica: EmulatedReplica) -> None:
         """Ends a step in the middle of a run: every decoding stream has one more token."""
         at_s = replica.wake_s
+        more = replica.passed
         replica.passed += 1
+        delayed = replica.overheads.after_s(1) > 0.0
         for answer in replica.streams.values():
             if answer.decodes:
-                self._tell(answer, replica, answer.begun + replica.passed - 1, at_s)
+                tokens = answer.begun + more
+                if delayed:
+                    self._tell(answer, replica, tokens, at_s)
+                elif tokens > answer.tokens:
+                    self._have(answer, tokens)
         replica.settle()
 
     def _wake(self, replica: EmulatedReplica) -> None:
@@ -267,8 +288,14 @@ class Engine:
         if after_s > 0.0:
             self._put(at_s + after_s, _TOKENS, answer, tokens)
             return
+        self._have(answer, tokens)
+
+    def _have(self, answer: EmulatedAnswer, tokens: int) -> None:
+        """The client has this many tokens now."""
         answer.tokens = tokens
-        answer.hear()
+        if not answer.is_news:
+            answer.is_news = True
+            self._news.append(answer)
 
     def _end(self, answer: EmulatedAnswer, replica: EmulatedReplica) -> None:
         request = answer.request
@@ -288,9 +315,8 @@ class Engine:
         if overhead.after_s(tokens) > 0.0 or overhead.completion_s > 0.0:
             self._put(request.finished_s, _END, answer, tokens)
             return
-        answer.tokens = tokens
         answer.ended = True
-        answer.hear()
+        self._have(answer, tokens)
 
     def _forget(self, answer: EmulatedAnswer, replica: EmulatedReplica) -> None:
         number = answer.request.id
