@@ -101,18 +101,22 @@ def test_a_scenario_loads_first_in_a_process(example: str) -> None:
 
 
 @pytest.mark.once
-def test_a_run_with_a_folder_leaves_pandas_alone(tmp_path: Path) -> None:
-    """`pyarrow` would import it with its first array, in 0.2 s."""
+def test_a_run_with_a_folder_imports_nothing_that_libraries_offer_beside(tmp_path: Path) -> None:
+    """`pyarrow` would import pandas and masked arrays with its first arrays, in 0.2 s, and pydantic
+    the metadata of packages."""
     (tmp_path / "pandas.py").write_text("raise SystemExit('pandas was imported')")
-    command = [sys.executable, "-m", "windtunnel", "simulate", str(ROOT / "examples/first.yaml")]
+    command = [sys.executable, "-X", "importtime", "-m", "windtunnel", "simulate"]
     done = subprocess.run(
-        [*command, "-o", str(tmp_path / "run")],
+        [*command, str(ROOT / "examples/first.yaml"), "-o", str(tmp_path / "run")],
         env=os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT / "src")))},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert done.returncode == 0
+    assert {"pyarrow.lib", "pydantic"} <= imported
+    assert not {"numpy.ma", "importlib.metadata", "email"} & imported
     assert (tmp_path / "run" / "requests.parquet").exists()
 
 

@@ -22,6 +22,24 @@ def floats_of(column: Any) -> Floats:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
+def arrow_of(values: Any, missing: Choice | None = None) -> Any:
+    """An array of numbers or truth values as an Arrow array, null where `missing`.
+
+    `pyarrow.array` would first import masked arrays, which takes longer than a small run.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    def bits(flags: Choice) -> Any:
+        return pa.py_buffer(np.packbits(flags, bitorder="little").data)
+
+    kind = pa.from_numpy_dtype(values.dtype)
+    valid = None if missing is None else bits(~missing)
+    is_truth = values.dtype == np.bool_
+    data = bits(values) if is_truth else pa.py_buffer(np.ascontiguousarray(values).data)
+    return pa.Array.from_buffers(kind, len(values), [valid, data])
+
+
 def words_of(column: Any) -> tuple[Numbers, list[str]]:
     """A column of words as indices, -1 for null, and the words."""
     import numpy as np

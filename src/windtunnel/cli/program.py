@@ -2,6 +2,8 @@
 
 import gc
 import os
+import sys
+from types import ModuleType
 
 from windtunnel import _start
 
@@ -13,8 +15,20 @@ def program() -> None:
     """Runs the command line; Ctrl-C exits silently until the command is imported."""
     _start.leave_silently()
     gc.set_threshold(COLLECT_AFTER)
-    # To look for plugins of pydantic, which nothing here uses, it reads every installed package.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    _without_plugins()
     from windtunnel.cli import main
 
     main.program()
+
+
+def _without_plugins() -> None:
+    """Keeps pydantic from looking for plugins, which nothing here uses.
+
+    It would read the metadata of every installed package. Told not to, by the variable, it still
+    imports what reads them, and all of `email` with it; so the module that looks is replaced.
+    """
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if os.environ["PYDANTIC_DISABLE_PLUGINS"] == "__all__":
+        nothing = ModuleType("pydantic.plugin._loader")
+        nothing.__dict__["get_plugins"] = tuple
+        sys.modules.setdefault(nothing.__name__, nothing)

@@ -215,22 +215,28 @@ def exchange(one: Path, other: Path) -> bool:
     return bool(call(here, os.fsencode(one), here, os.fsencode(other), swap) == 0)
 
 
-class _NoPandas:
-    """Import hook that hides pandas."""
+NEEDLESS = ("pandas", "pyarrow._s3fs", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs")
+"""What pyarrow imports if it is there: 0.2 s for pandas, some milliseconds for remote storage."""
+
+
+class _Without:
+    """Import hook that hides modules."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        if name == "pandas":
+        if name in NEEDLESS:
             raise ModuleNotFoundError(name, name=name)
 
 
 def _import_arrow() -> None:
-    """Imports pyarrow without pandas, which its first array would import in 0.2 s for no use."""
+    """Imports pyarrow; the program does it without modules that it has no use for."""
+    finder = _Without()
+    hides = IS_PROGRAM and "pandas" not in sys.modules
+    if hides:
+        sys.meta_path.insert(0, finder)
     import pyarrow.parquet
 
-    if IS_PROGRAM and "pandas" not in sys.modules:
-        finder = _NoPandas()
-        sys.meta_path.insert(0, finder)
-        pyarrow.array([0.0])
+    if hides:
+        pyarrow.array([0.0])  # the first array looks for pandas
         sys.meta_path.remove(finder)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.analysis import phases
+from windtunnel.analysis.rows import arrow_of
 from windtunnel.core.errors import OutputError
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.results.columns import RequestColumns
@@ -131,8 +132,6 @@ class _ArrowColumns:
 
     def column(self, name: str) -> Any:
         """The Arrow column of that name."""
-        import pyarrow as pa
-
         columns = self._columns
         if name in self._named:
             attribute, known = self._named[name]
@@ -147,7 +146,7 @@ class _ArrowColumns:
             }
             return _lists(lost, columns.rows, name)
         values, missing = self._plain(name)
-        return pa.array(values.astype(COLUMNS[name], copy=False), mask=missing)
+        return arrow_of(values.astype(COLUMNS[name], copy=False), missing)
 
     def _plain(self, name: str) -> tuple[Any, Any]:
         """A numeric column, and the mask of its missing values."""
@@ -193,7 +192,7 @@ def _dictionary(indices: Any, words: Sequence[str], missing: Any) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    numbers = pa.array(indices.astype(np.int32), mask=missing)
+    numbers = arrow_of(indices.astype(np.int32), missing)
     return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()))
 
 

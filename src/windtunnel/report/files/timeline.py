@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from windtunnel.analysis.rows import arrow_of
 from windtunnel.core.histogram import GROWTH, Histogram
 from windtunnel.twin.results.timeline import Sample, Timeline
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -40,35 +41,35 @@ def timeline_table(plan: ScenarioPlan, timeline: Timeline) -> Any:
     states = _grid([sample.states for sample in samples], len(replicas), GONE)
 
     columns: dict[str, Any] = {
-        "time": np.repeat(times, rows),
-        "interval": np.repeat(spans, rows),
+        "time": arrow_of(np.repeat(times, rows)),
+        "interval": arrow_of(np.repeat(spans, rows)),
         "pool": pa.DictionaryArray.from_arrays(
-            np.tile(np.array([0, *pools], dtype=np.int32), len(times)),
+            arrow_of(np.tile(np.array([0, *pools], dtype=np.int32), len(times)), total),
             [pool.name for pool in plan.pools],
-            mask=total,
         ),
-        "replica": pa.array(np.tile([-1, *replicas], len(times)).astype(np.int32), mask=total),
+        "replica": arrow_of(np.tile([-1, *replicas], len(times)).astype(np.int32), total),
         "state": pa.DictionaryArray.from_arrays(
-            _with_all(states, np.zeros(len(times))).astype(np.int32), list(STATES), mask=total
+            arrow_of(_with_all(states, np.zeros(len(times))).astype(np.int32), total), list(STATES)
         ),
-        **_by_server(samples, spans, states, _prices_per_s(plan, pools)),
     }
+    for name, column in _by_server(samples, spans, states, _prices_per_s(plan, pools)).items():
+        columns[name] = arrow_of(column)
     for name in TOTALS:
         grown = np.diff([getattr(sample, name) for sample in samples], prepend=0)
-        columns[name] = pa.array(np.repeat(grown, rows), mask=~total)
+        columns[name] = arrow_of(np.repeat(grown, rows), ~total)
     for name in LEVELS:
         found = [getattr(sample, name) for sample in samples]
-        columns[name] = pa.array(np.repeat(found, rows), mask=~total)
+        columns[name] = arrow_of(np.repeat(found, rows), ~total)
     carried = np.diff([sample.carried_bytes for sample in samples], prepend=0.0)
-    columns["transferred_bytes"] = pa.array(np.repeat(carried, rows), mask=~total)
+    columns["transferred_bytes"] = arrow_of(np.repeat(carried, rows), ~total)
     for name, counted in (("replicas", PAYING), *((f"replicas_{STATES[n]}", (n,)) for n in HERE)):
         counts = np.isin(states, counted).sum(axis=1).astype(np.int32)
-        columns[name] = pa.array(np.repeat(counts, rows), mask=~total)
+        columns[name] = arrow_of(np.repeat(counts, rows), ~total)
     wanted = np.array([sum(sample.wanted) for sample in samples], dtype=np.int32)
-    columns["replicas_wanted"] = pa.array(np.repeat(wanted, rows), mask=~total)
+    columns["replicas_wanted"] = arrow_of(np.repeat(wanted, rows), ~total)
     table = pa.table(columns, schema=_schema())
     here = _with_all(states != GONE, np.ones(len(times), dtype=bool))
-    return table if here.all() else table.filter(pa.array(here))
+    return table if here.all() else table.filter(arrow_of(here))
 
 
 def _grid(lists: list[Any], servers: int, absent: float) -> Any:
