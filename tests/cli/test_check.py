@@ -119,6 +119,24 @@ def test_generated_traffic_runs_with_several_seeds(check: Run) -> None:
     assert "| critical attained | at least -0.1 points |" in out
 
 
+def test_a_fall_that_may_be_chance_is_undecided(check: Run) -> None:
+    given = ("base.yaml", "slow.yaml", "--min-attainment", "-1%", "--max-cost", "+5%")
+    code, out, err = check(*given, "--seeds", "2")
+    assert (code, err) == (4, "")
+    lines = out.splitlines()
+    assert lines[-2].startswith("undecided: critical attained -")
+    assert lines[-2].endswith(" points (at least -1 points); run more seeds")
+    found = json.loads(Path("runs/check-slow/check.json").read_bytes())
+    assert found["verdict"] == "undecided"
+    assert [one["verdict"] for one in found["limits"]] == ["uncertain", "passed"]
+    assert found["notes"][-1]["says"].endswith("these were 2; use --seeds 8.")
+    assert "### \N{WARNING SIGN} Windtunnel" in Path("runs/check-slow/check.md").read_text()
+    table = wt.check("base.yaml", "slow.yaml", seeds=2, min_attainment="-1%")
+    assert not table.passed
+    code, out, _ = check(*given, "--seeds", "8")
+    assert (code, "regression: critical attained -" in out) == (1, True)
+
+
 def test_manifests_and_sections_lie_on_top_of_a_scenario(check: Run) -> None:
     common = ("--scenario", "base.yaml", "--trace", "day.jsonl", "--json", "-")
     code, out, err = check("hpa.yaml", "smaller.yaml", *common, "--max-cost", "+100%")

@@ -19,6 +19,7 @@ from windtunnel.scaling.kubernetes.canary import (
     WantedScaling,
     autoscaler_wants,
     check_arguments,
+    outcome_of_check,
     sides_of_check,
 )
 from windtunnel.scaling.kubernetes.kthena import Stored, wanted_by
@@ -240,6 +241,16 @@ def test_the_check_has_the_two_policies_and_all_limits() -> None:
               "--max-cost=+5%", "--min-attainment=-1%", "--max=latency.ttft.p99=+10%"}  # fmt: skip
     assert given <= set(arguments)
     assert json.loads(sides_of_check(ask)["changed.yaml"]) == {"scaling": WIDER}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "passed"), [("passed", True), ("regression", False), ("undecided", None)]
+)
+def test_an_undecided_check_is_tried_again(verdict: str, passed: bool | None) -> None:
+    found = {"verdict": verdict, "limits": [], "requests": [600, 600], "traffic_s": 60.0}
+    outcome = outcome_of_check(found, "# report")
+    assert (outcome.passed, outcome.report) == (passed, "# report")
+    assert outcome.message == f"{verdict} on 600 requests in 1 min: no limits."
 
 
 @pytest.mark.parametrize(

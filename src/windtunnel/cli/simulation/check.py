@@ -21,7 +21,7 @@ from windtunnel.cli.options import (
 from windtunnel.cli.places import STANDARD_OUTPUT, Output, Place, in_folder, keep_apart
 from windtunnel.core.errors import InputError
 
-EXIT_REGRESSION = 1
+EXITS = {"passed": 0, "regression": 1, "undecided": 4}
 
 
 @click.command()
@@ -83,12 +83,13 @@ def check(
     confidence intervals; and the verdict on limits. Without limits, attainment may fall by 0.1
     points and cost may rise by 1%.
 
-    Exit 1: a limit is exceeded.
+    Exit 1: regression, a limit is exceeded. Exit 4: undecided, a change is beyond its limit but may
+    be chance; run more seeds or more traffic.
     """
     from windtunnel.report.files.check_markdown import check_markdown
     from windtunnel.report.files.folder import result_bytes
     from windtunnel.report.page.check import check_page
-    from windtunnel.report.terminal.check import DATA, MARKDOWN, PAGE, is_regression, show
+    from windtunnel.report.terminal.check import DATA, MARKDOWN, PAGE, show
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.progress import counting
     from windtunnel.search.check.check import CheckAsk
@@ -125,4 +126,4 @@ def check(
         click.echo(text, nl=False)
     elif not alone:
         show(found, folder.path if folder is not None else None, screen())
-    context.exit(EXIT_REGRESSION if is_regression(found) else 0)
+    context.exit(EXITS[found["verdict"]])

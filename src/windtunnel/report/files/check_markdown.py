@@ -8,9 +8,9 @@ from windtunnel.analysis.comparison import BETTER, WORSE
 from windtunnel.analysis.figures import text_of
 from windtunnel.report.terminal.check import (
     decision_rows,
-    is_regression,
     limit_rows,
     outcome_of,
+    sign_of,
     traffic_of,
 )
 from windtunnel.report.terminal.comparison import (
@@ -36,7 +36,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~@&!])")
 
 def check_markdown(found: dict[str, Any]) -> str:
     """The comment. Names in it are untrusted: they are escaped, and cannot mention accounts."""
-    sign = MARKS["failed" if is_regression(found) else "passed"].partition(" ")[0]
+    sign = MARKS[sign_of(found)].partition(" ")[0]
     lines = [
         MARKER,
         f"### {sign} Windtunnel: {_text(title_of(found))}",

@@ -47,26 +47,31 @@ def show(found: dict[str, Any], folder: Path | None, console: Console) -> None:
         say_indented(console, f"note: {note['says']}")
     for severity, says, whose in doubts(found):
         say_indented(console, f"{severity} ({whose}): {says}")
-    say(console, outcome_of(found), "bold red" if is_regression(found) else "bold green")
+    say(console, outcome_of(found), f"bold {COLOURS[sign_of(found)]}")
     if folder is not None:
         say(console, f"open {folder / PAGE}")
 
 
-def is_regression(found: dict[str, Any]) -> bool:
-    return bool(found["verdict"] == "regression")
+def sign_of(found: dict[str, Any]) -> str:
+    """The verdict on a limit that looks like the verdict on the whole check."""
+    return {"regression": "failed", "undecided": "uncertain"}.get(found["verdict"], "passed")
 
 
 def outcome_of(found: dict[str, Any]) -> str:
     """The verdict in a sentence."""
-    failed = [one for one in found["limits"] if one["verdict"] == "failed"]
-    if failed:
-        parts = ", ".join(f"{one['name']} {one['found_text']} ({one['limit']})" for one in failed)
-        return f"regression: {parts}"
-    unsure = [one for one in found["limits"] if one["verdict"] == "uncertain"]
-    count = len(found["limits"])
-    kind = "default limit" if found["default_limits"] else "limit"
-    held = f"{count - len(unsure)} of {count} {kind}{'' if count == 1 else 's'} met"
-    return f"passed: {held}" + (f", {len(unsure)} uncertain" if unsure else "")
+    sign = sign_of(found)
+    if sign == "passed":
+        count = len(found["limits"])
+        kind = "default limit" if found["default_limits"] else "limit"
+        return f"passed: {count} of {count} {kind}{'' if count == 1 else 's'} met"
+    parts = ", ".join(
+        f"{one['name']} {one['found_text']} ({one['limit']})"
+        for one in found["limits"]
+        if one["verdict"] == sign
+    )
+    more = "run more seeds" if len(found["seeds"]) > 1 else "replay more traffic"
+    advice = f"; {more}" if sign == "uncertain" else ""
+    return f"{found['verdict']}: {parts}{advice}"
 
 
 def traffic_of(found: dict[str, Any]) -> str:

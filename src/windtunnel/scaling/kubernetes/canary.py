@@ -307,7 +307,10 @@ def check_arguments(ask: CanaryAsk, folder: Path, work: Path) -> list[str]:
 
 
 def outcome_of_check(found: Mapping[str, Any], report: str) -> CanaryOutcome:
-    """Reads the verdict and its main numbers from `check.json`."""
+    """Reads the verdict and its main numbers from `check.json`.
+
+    An undecided check is like one that could not run: it is repeated, with later traffic.
+    """
     limits: Sequence[Mapping[str, Any]] = found["limits"]
     told = "; ".join(
         f"{one['name']} {one['found_text']} ({one['limit']}: {one['verdict']})" for one in limits
@@ -315,4 +318,5 @@ def outcome_of_check(found: Mapping[str, Any], report: str) -> CanaryOutcome:
     requests = found["requests"][0]
     traffic = f"{requests:,} requests in {format_duration(found['traffic_s'])}"
     message = f"{found['verdict']} on {traffic}: {told or 'no limits'}."
-    return CanaryOutcome(found["verdict"] == "passed", message, report)
+    passed = {"passed": True, "regression": False}.get(found["verdict"])
+    return CanaryOutcome(passed, message, report)

@@ -31,13 +31,13 @@ from windtunnel.search.check.decisions import (
 )
 from windtunnel.search.check.limits import (
     DEFAULTS,
-    FAILED,
     TOTAL_COST,
     UNCERTAIN,
     WITHOUT_TARGETS,
     FigureLimit,
     judge,
     spread,
+    verdict_of,
 )
 from windtunnel.search.check.observation import Observation, observe
 from windtunnel.search.check.sides import CheckInput, CheckSide, sides_of
@@ -166,7 +166,7 @@ def _found(
     end_s = _end_s(pairs[0])
     return {
         "windtunnel": windtunnel.__version__,
-        "verdict": "regression" if FAILED in verdicts else "passed",
+        "verdict": verdict_of(verdicts),
         "traffic": None if given.trace is None else given.trace.name,
         "requests": [own[0]["arrived"] for own in runs],
         "traffic_s": end_s,
@@ -188,7 +188,7 @@ def _found(
         "default_limits": not ask.limits,
         "notes": [
             *_target_notes(sides, classes, without, asked=bool(ask.limits)),
-            *_notes(sides, differences, verdicts, blocks, several=several, end_s=end_s),
+            *_notes(sides, differences, verdicts, blocks, count=len(seeds), end_s=end_s),
         ],
         "metrics": metrics,
     }
@@ -317,10 +317,11 @@ def _notes(
     verdicts: Sequence[str],
     blocks: BlockIntervals | None,
     *,
-    several: bool,
+    count: int,
     end_s: float,
 ) -> list[dict[str, str]]:
     """Notes for the reader, each a code and a sentence."""
+    several = count > 1
     notes = []
     for side in sides:
         notes += [
@@ -340,7 +341,12 @@ def _notes(
         says += "differences have no confidence interval. Replay more of it, or give --block."
         notes.append({"code": "one-sample", "says": says})
     if UNCERTAIN in verdicts:
-        says = "A change is beyond its limit, but its confidence interval includes zero: it may be "
-        says += "chance. More traffic can decide it."
+        says = "A change is beyond its limit, but its confidence interval includes zero, so it may "
+        says += "be chance. "
+        says += (
+            f"More seeds can decide it: these were {count}; use --seeds {4 * count}."
+            if several
+            else "More traffic can decide it."
+        )
         notes.append({"code": "uncertain", "says": says})
     return notes

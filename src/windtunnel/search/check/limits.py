@@ -14,6 +14,8 @@ ATTAINED = "slo.CLASS.attained"
 """Stands for the attainment of every SLO class."""
 ATTAINED_PATH = re.compile(r"slo\..+\.attained")
 PASSED, FAILED, UNCERTAIN = "passed", "failed", "uncertain"
+REGRESSION, UNDECIDED = "regression", "undecided"
+"""Verdicts on the whole check, besides `PASSED`."""
 ALLOWED = "a value such as 800ms, 99% or 12, or a change such as +5% or -0.5%"
 ROUNDING = 1e-9
 
@@ -143,6 +145,13 @@ def judge(
         "found_text": found_text,
         "verdict": status,
     }
+
+
+def verdict_of(limits: Sequence[str]) -> str:
+    """The verdict on the check from those on its limits: one that fails decides it."""
+    if FAILED in limits:
+        return REGRESSION
+    return UNDECIDED if UNCERTAIN in limits else PASSED
 
 
 def _words(limit: FigureLimit, unit: str) -> str:

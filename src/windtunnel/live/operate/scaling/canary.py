@@ -27,6 +27,8 @@ from windtunnel.scaling.kubernetes.canary import (
     sides_of_check,
 )
 
+COMPLETED: Final = (0, 1, 4)
+"""Exit statuses of a check that wrote its results: passed, regression, undecided."""
 LARGEST_RESULT: Final = 32 << 20
 LARGEST_REPORT: Final = 256 << 10
 LONGEST_ERROR: Final = 2000
@@ -134,7 +136,7 @@ async def _checked(ask: CanaryAsk, options: CanaryOptions, work: Path) -> Canary
 def _outcome(status: int | None, options: CanaryOptions, work: Path, said: Path) -> CanaryOutcome:
     """The outcome, from the check's files: Python failures exit with 1 too, like a regression."""
     result = work / JSON_FILE
-    if status in (0, 1) and result.is_file() and result.stat().st_size <= LARGEST_RESULT:
+    if status in COMPLETED and result.is_file() and result.stat().st_size <= LARGEST_RESULT:
         report = (work / MARKDOWN_FILE).read_bytes()[:LARGEST_REPORT].decode("utf-8", "ignore")
         return outcome_of_check(msgspec.json.decode(result.read_bytes()), report)
     text = said.read_bytes()[-LONGEST_ERROR:].decode("utf-8", "replace").strip()
