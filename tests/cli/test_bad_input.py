@@ -292,9 +292,9 @@ def test_a_table_of_operators_without_numbers_is_refused(
 PLAN, OBSERVE = ("plan", "GOOD"), ("observe", "GOOD", "--endpoint", "http://127.0.0.1:9")
 SENSITIVITY = ("sensitivity", "GOOD", *VARY)
 OPTIONS = [
-    (*PLAN, "--budget", "nan"),
-    (*PLAN, "--budget", "inf"),
-    (*PLAN, "--budget", "0"),
+    (*PLAN, "--max-runs", "nan"),
+    (*PLAN, "--max-runs", "inf"),
+    (*PLAN, "--max-runs", "0"),
     (*PLAN, "--attained", "nan"),
     (*PLAN, "--attained", "1e999"),
     (*PLAN, "--confidence", "1"),

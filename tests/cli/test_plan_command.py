@@ -180,15 +180,24 @@ def test_no_load_is_light_enough(plan: Run) -> None:
     assert out.startswith("No load attains critical 95%, not even 0.0009")
 
 
-def test_a_budget_is_kept(plan: Run) -> None:
-    code, out, _ = plan("--budget", "2", *QUICK)
+def test_a_limit_of_runs_is_kept(plan: Run) -> None:
+    code, out, _ = plan("--max-runs", "2", *QUICK)
     assert code == 1
-    assert out.startswith("The budget was spent before a candidate was sure")
+    assert out.startswith("The run limit was reached before a candidate was sure")
     assert "\nClosest: 3 servers" in out
-    code, out, _ = plan("--budget", "1", "--routers", "round-robin,least-loaded", *QUICK)
+    code, out, _ = plan("--max-runs", "1", "--routers", "round-robin,least-loaded", *QUICK)
     assert code == 1
-    assert "No candidate was simulated: a budget of 1 full-length run is too small for one." in out
-    assert "A budget of 1 full-length run allows none (give more with --budget).\n" in out
+    assert "No candidate was simulated: a limit of 1 full-length run is too small for one." in out
+    assert "A limit of 1 full-length run allows none (give more with --max-runs).\n" in out
+
+
+def test_a_budget_in_dollars_is_not_a_number_of_runs(plan: Run) -> None:
+    code, out, err = plan("--budget", "12", *QUICK)
+    assert (code, out) == (2, "")
+    assert err == (
+        "windtunnel: --budget 12: plan has no option --budget (--max-runs limits how long it "
+        "searches, and --set plan.dollars_per_hour=12 what a deployment may cost)\n"
+    )
 
 
 @pytest.mark.parametrize(

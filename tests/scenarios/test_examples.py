@@ -290,7 +290,7 @@ def test_plan_has_a_cheapest_answer_and_cheaper_servers_that_miss() -> None:
 
 def test_a_plan_within_a_budget_takes_whole_machines_of_what_is_there() -> None:
     sets = {"workload.0.count": 200}
-    found = wt.plan(FOLDER / "plan-budget.yaml", sets=sets, seeds=2, budget=30)
+    found = wt.plan(FOLDER / "plan-budget.yaml", sets=sets, seeds=2, max_runs=30)
     over = [row for row in found if row["reason"] == "over-budget"]
     assert any("24 of them in whole machines" in row["why"] for row in over)
     others = [row for row in found if row["reason"] not in ("over-budget", "does-not-fit")]

@@ -19,7 +19,7 @@ from windtunnel.search.execution.workers import LOCAL, Workers
 from windtunnel.search.measure import check_name
 from windtunnel.search.plan.planner import (
     DEPLOYMENT,
-    USUAL_BUDGET,
+    USUAL_RUNS,
     USUAL_SEEDS,
     Question,
     answer,
@@ -231,7 +231,7 @@ def plan(
     confidence: float | None = None,
     seed: int | None = None,
     seeds: int = USUAL_SEEDS,
-    budget: float = USUAL_BUDGET,
+    max_runs: float = USUAL_RUNS,
     on: str = LOCAL,
     jobs: int | None = None,
     cache: str | Path | None = None,
@@ -247,7 +247,7 @@ def plan(
         confidence=confidence,
         slo=None if slo is None else tuple(slo),
         seeds=seeds,
-        budget=budget,
+        max_runs=max_runs,
         seed=seed,
     )
     origin = origin_of(scenario, sets)

@@ -20,7 +20,7 @@ RULES = Rules(
     confidence=0.95,
     stages=(Stage(0.1, (0,)), Stage(1.0, (0, 1, 2))),
     test=(3, 4, 5, 6, 7),
-    budget=1e9,
+    max_runs=1e9,
 )
 
 
@@ -64,9 +64,9 @@ def test_no_load_and_every_load() -> None:
     assert always.missed is None
 
 
-def test_a_budget_ends_it() -> None:
-    ended = searched(3.0, RULES._replace(budget=5.0)).ended()
-    assert ended.out_of_budget
+def test_the_limit_of_runs_ends_it() -> None:
+    ended = searched(3.0, RULES._replace(max_runs=5.0)).ended()
+    assert ended.out_of_runs
     assert ended.carried is None
 
 

@@ -115,7 +115,7 @@ def test_candidates_over_the_budget_are_never_the_answer(
 ) -> None:
     path = tmp_path / "budget.yaml"
     path.write_text(BUDGET)
-    table = wt.plan(path, sets=budget, seeds=2, jobs=1, budget=12)
+    table = wt.plan(path, sets=budget, seeds=2, jobs=1, max_runs=12)
     over = [row for row in table if row["reason"] == "over-budget"]
     assert {row["servers"][0] for row in over} == set(range(most + 1, 6))
     assert re.search(says, " ".join(row["why"] for row in over))
@@ -134,7 +134,7 @@ def test_variants_of_a_model_are_candidates(tmp_path: Path) -> None:
     path.write_text(BUDGET)
     models = ["llama-3.1-8b", "llama-3.1-8b-fp8"]
     sets: dict[str, Any] = {"plan.models": models, "plan.replicas": {"min": 1, "max": 2}}
-    table = wt.plan(path, sets=sets, seeds=2, jobs=1, budget=12)
+    table = wt.plan(path, sets=sets, seeds=2, jobs=1, max_runs=12)
     assert {row["model"] for row in table} == set(models)
     assert table.best is not None
     assert ["model", table.best["model"]] in table.best["settings"]
@@ -365,7 +365,7 @@ def test_traffic_that_changes_runs_whole() -> None:
         ({"attained": 1.5}, "attained is 1.5"),
         ({"confidence": 0.5}, "0.6 or more"),
         ({"seeds": 1}, "seeds is 1"),
-        ({"budget": 0}, "budget is 0"),
+        ({"max_runs": 0}, "max_runs is 0"),
         ({"slo": ["critcal"]}, "did you mean 'critical'"),
         ({"slo": ["batch"]}, "'batch' has no targets"),
         ({"sets": {"slo": {}}}, "nothing could miss one"),

@@ -30,7 +30,7 @@ RULES = Rules(
     confidence=0.95,
     stages=(Stage(0.1, (0,)), Stage(0.5, (0,)), Stage(1.0, (0, 1, 2))),
     test=(3, 4, 5, 6),
-    budget=1000.0,
+    max_runs=1000.0,
 )
 REQUESTS = 5000
 
@@ -192,10 +192,10 @@ def test_a_miss_is_what_cannot_attain_and_the_rest_is_not_sure() -> None:
         assert (said.high < 0.95) == (said.reason == MISSES)
 
 
-def test_who_is_not_ruled_out_when_the_budget_ends_has_its_numbers_and_is_no_miss() -> None:
-    rules = WHOLE._replace(budget=5.0)
+def test_who_is_not_ruled_out_when_no_runs_are_left_has_its_numbers_and_is_no_miss() -> None:
+    rules = WHOLE._replace(max_runs=5.0)
     ended, _ = played([lane(0, 1.0, 1)], rules, spread({0: UNLUCKY}))
-    assert ended.out_of_budget
+    assert ended.out_of_runs
     said = ended.verdicts[0]
     assert (said.reason, said.runs) == (UNTRIED, 3)
     assert said.attained == pytest.approx(0.94)
@@ -225,11 +225,11 @@ def test_the_worst_class_counts() -> None:
     assert ended.verdicts[1].attained == 0.96
 
 
-def test_a_budget_ends_it() -> None:
-    rules = RULES._replace(budget=3.0)
+def test_the_limit_of_runs_ends_it() -> None:
+    rules = RULES._replace(max_runs=3.0)
     ended, asked = played([lane(0, 1.0, 8)], rules, quality(dict.fromkeys(range(8), 0.99)))
     assert ended.best is None
-    assert ended.out_of_budget
+    assert ended.out_of_runs
     assert sum(wish.share for wish in asked) <= 3.0
     assert {said.reason for said in ended.verdicts.values()} == {UNTRIED}
 

@@ -148,10 +148,10 @@ def test_a_model_that_nothing_serves_is_named(two: Path) -> None:
     assert f"{SMALL}: " in said
 
 
-def test_a_budget_that_is_spent_is_said(two: Path) -> None:
-    table = wt.plan(two, seeds=2, jobs=1, budget=4)
+def test_a_search_without_runs_left_says_so(two: Path) -> None:
+    table = wt.plan(two, seeds=2, jobs=1, max_runs=4)
     assert table.best is None
-    assert table.found["searched"]["out_of_budget"] is True
+    assert table.found["searched"]["out_of_runs"] is True
     assert table.found["searched"]["whole_runs"] <= 4
 
 

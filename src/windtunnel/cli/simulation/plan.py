@@ -32,11 +32,20 @@ if TYPE_CHECKING:
 
 FINDS = ("deployment", "load", "knee")
 USUAL_SEEDS, FEWEST_SEEDS = 8, 2
-USUAL_BUDGET = 400
+USUAL_RUNS = 400
 EXIT_NONE = 1
 EARLIER = "points that have ended are used again, the rest is replaced"
 SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
 """Options that are shorthand for settings of the section `plan`."""
+
+
+def _refuse_budget(_context: click.Context, _option: click.Parameter, given: str | None) -> None:
+    """A budget may be one of money or of computing time: the message names the option for each."""
+    if given is not None:
+        what = "plan has no option --budget"
+        hint = "--max-runs limits how long it searches, and --set plan.dollars_per_hour="
+        hint += f"{given} what a deployment may cost"
+        raise InputError(what, where=f"--budget {given}", hint=hint)
 
 
 @click.command()
@@ -62,11 +71,12 @@ SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
 @seed_option()
 @seeds_option(FEWEST_SEEDS, USUAL_SEEDS, "Number of further seeds that verify the answer.")
 @option(
-    "--budget",
+    "--max-runs",
     FiniteRange(1),
-    "Budget in full-length runs; a quarter-length run counts as a quarter.",
-    default=USUAL_BUDGET,
+    "The most simulation runs of full length; a quarter-length run counts as a quarter.",
+    default=USUAL_RUNS,
 )
+@click.option("--budget", hidden=True, expose_value=False, callback=_refuse_budget)
 @run_options
 @json_option("plan.json")
 @output_option("runs/plan-NAME, plus -load or -knee")
@@ -92,7 +102,7 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     output = folder_of(output, json_to, f"plan-{base.name}{ending}", EARLIER)
     read = {"the scenario": scenario, **traces_of(base)}
     keep_apart(read, {**in_folder(output, FILES), "--json": json_to})
-    note_estimate([base], asked["budget"], "at most ")
+    note_estimate([base], asked["max_runs"], "at most ")
     with Output(json_to) as out:
         folder = out.folder(output)
         path = folder.path if folder is not None else None
@@ -139,7 +149,7 @@ def _question(asked: dict[str, Any]) -> "Question":
         confidence=asked["confidence"],
         slo=asked["classes"] or None,
         seeds=asked["seeds"],
-        budget=asked["budget"],
+        max_runs=asked["max_runs"],
         seed=asked["seed"],
     )
 

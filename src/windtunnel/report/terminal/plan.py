@@ -42,7 +42,7 @@ REASONS = {
     "does-not-fit": "cannot hold the model",
     "over-budget": "are more than the budget allows",
     "run-failed": "could not be run",
-    "budget": "were not tried to the end: the budget was spent",
+    "out-of-runs": "were not tried to the end: the run limit was reached",
 }
 
 
@@ -94,8 +94,8 @@ def _joint_lines(found: Mapping[str, Any]) -> list[str]:
     """For several models: the joint cost, then each model."""
     names = [one["model"] for one in found["models"] if one["best"] is None]
     first = f"{counted(len(found['models']), 'model')}: {cost(found['budget'], found)}"
-    if found["searched"]["out_of_budget"]:
-        first = "The budget was spent before all models were sure to attain their targets."
+    if found["searched"]["out_of_runs"]:
+        first = "The run limit was reached before all models were sure to attain their targets."
     elif found["best"] is None:
         first = f"Not all models can be served: {' and '.join(names)} cannot."
     lines = [first]
@@ -137,11 +137,11 @@ def _deployment_lines(found: Mapping[str, Any]) -> list[str]:
     asked = f"{_classes(found)} {share(found['goal']['attained'])}"
     many = counted(found["searched"]["candidates"], "candidate")
     first = f"None of {many} attains {asked}."
-    if found["searched"]["out_of_budget"]:
-        first = f"The budget was spent before a candidate was sure to attain {asked}."
-    if closest is None and found["searched"]["out_of_budget"]:
-        first = f"No candidate was simulated: {_budget(found)} is too small for one."
-        return [first, "Give more with --budget."]
+    if found["searched"]["out_of_runs"]:
+        first = f"The run limit was reached before a candidate was sure to attain {asked}."
+    if closest is None and found["searched"]["out_of_runs"]:
+        first = f"No candidate was simulated: {_run_limit(found)} is too small for one."
+        return [first, "Give more with --max-runs."]
     if closest is None:
         why = next((row["why"] for row in found["candidates"] if row["why"]), "")
         return [first, f"None of them could be simulated: {why}"]
@@ -178,8 +178,8 @@ def _load_lines(found: Mapping[str, Any]) -> list[str]:
     if carried is None:
         lightest = found["curve"][0] if found["curve"] else None
         tried = "" if lightest is None else f", not even {_load(lightest)}"
-        if found["searched"]["out_of_budget"]:
-            return [f"The budget was spent before a load was sure to attain {asked}."]
+        if found["searched"]["out_of_runs"]:
+            return [f"The run limit was reached before a load was sure to attain {asked}."]
         return [f"No load attains {asked}{tried}."]
     second = f"There it {_attains(carried, found)}."
     if missed is not None:
@@ -191,8 +191,8 @@ def _knee_lines(found: Mapping[str, Any]) -> list[str]:
     knee, light = found["knee"], found["light"]
     if knee is None:
         why = (
-            "the budget was spent"
-            if found["searched"]["out_of_budget"]
+            "the run limit was reached"
+            if found["searched"]["out_of_runs"]
             else "not within the loads tried"
         )
         return [f"No knee was found: {why}."]
@@ -371,15 +371,15 @@ def searched(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"{runs}.")
     if of.get("whole_runs_because"):
         lines.append(f"Every run has full length: {of['whole_runs_because']}.")
-    if of["out_of_budget"]:
-        spent = "was spent" if of["runs"] else "allows none"
-        lines.append(f"{_budget(found).capitalize()} {spent} (give more with --budget).")
+    if of["out_of_runs"]:
+        spent = "was reached" if of["runs"] else "allows none"
+        lines.append(f"{_run_limit(found).capitalize()} {spent} (give more with --max-runs).")
     return lines
 
 
-def _budget(found: Mapping[str, Any]) -> str:
-    budget = found["searched"]["budget"]
-    return f"a budget of {budget:g} full-length run{'' if budget == 1 else 's'}"
+def _run_limit(found: Mapping[str, Any]) -> str:
+    most = found["searched"]["max_runs"]
+    return f"a limit of {most:g} full-length run{'' if most == 1 else 's'}"
 
 
 # Cells

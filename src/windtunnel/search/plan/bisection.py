@@ -56,7 +56,7 @@ class LoadResult(msgspec.Struct, frozen=True):
     missed: float | None
     """The lightest load above it that is not carried; None: every load tried was carried."""
     tests: int
-    out_of_budget: bool
+    out_of_runs: bool
 
 
 Asking = Generator[list[WantedLoad], Mapping[WantedLoad, Trial], None]
@@ -68,15 +68,15 @@ class LoadSearch:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._ledger: TrialLedger[WantedLoad, Trial] = TrialLedger(rules.budget)
-        self._ended = LoadResult(None, None, None, None, 0, out_of_budget=False)
+        self._ledger: TrialLedger[WantedLoad, Trial] = TrialLedger(rules.max_runs)
+        self._ended = LoadResult(None, None, None, None, 0, out_of_runs=False)
 
     def moves(self) -> Asking:
-        """Yields wanted runs until the answer is known or the budget is spent."""
+        """Yields wanted runs until the answer is known or no runs are left."""
         try:
             yield from self._search()
         except OutOfBudget:
-            self._ended = msgspec.structs.replace(self._ended, out_of_budget=True)
+            self._ended = msgspec.structs.replace(self._ended, out_of_runs=True)
 
     def ended(self) -> LoadResult:
         return self._ended
@@ -173,10 +173,10 @@ KneeAsking = Generator[list[WantedLoad], Mapping[WantedLoad, float | None], None
 class KneeSearch:
     """Finds the load at which latency is twice that of a light load, for each seed."""
 
-    def __init__(self, seeds: Sequence[int], budget: float) -> None:
+    def __init__(self, seeds: Sequence[int], max_runs: float) -> None:
         self._walks = [_LoadWalk(seed) for seed in seeds]
-        self._ledger: TrialLedger[WantedLoad, float | None] = TrialLedger(budget)
-        self.out_of_budget = False
+        self._ledger: TrialLedger[WantedLoad, float | None] = TrialLedger(max_runs)
+        self.out_of_runs = False
 
     def moves(self) -> KneeAsking:
         """Yields whole runs, one for every seed at a time."""
@@ -188,7 +188,7 @@ class KneeSearch:
             try:
                 yield from self._ledger.ask(wanted)
             except OutOfBudget:
-                self.out_of_budget = True
+                self.out_of_runs = True
                 return
             for walk, latency_s in zip(asking, self._ledger.of(wanted), strict=True):
                 walk.learn(latency_s)

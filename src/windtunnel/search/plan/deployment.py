@@ -81,7 +81,7 @@ def _unit(kinds: Sequence[ServerKind], choices: Choices) -> str:
     return DOLLARS if priced else ACCELERATORS
 
 
-NOTHING = RaceResult(None, (), None, {}, 0, 0.0, out_of_budget=False, tests=0)
+NOTHING = RaceResult(None, (), None, {}, 0, 0.0, out_of_runs=False, tests=0)
 """The result of a search without candidates."""
 
 
@@ -90,7 +90,7 @@ class DeploymentSearch:
 
     def __init__(self, space: DeploymentSpace, means: SearchResources) -> None:
         self._space = space
-        self._budget = means.budget
+        self._max_runs = means.max_runs
         self._labels = CandidateLabels(space.candidates)
         self._so_far: dict[int, float] = {}
         self._driver: RunDriver[WantedRun, Trial] = RunDriver(
@@ -128,11 +128,11 @@ class DeploymentSearch:
         """Returns the answer as plain data: the contents of `plan.json`."""
         space = self._space
         lanes = lanes_of(space)
-        ended = self.race(lanes, self._budget) if lanes else self.least_hopeless()
-        return answer_of(space, ended, self.outcomes, self._budget)
+        ended = self.race(lanes, self._max_runs) if lanes else self.least_hopeless()
+        return answer_of(space, ended, self.outcomes, self._max_runs)
 
     def race(
-        self, lanes: Sequence[ServerCounts], budget: float, runners_up: int = RUNNERS_UP
+        self, lanes: Sequence[ServerCounts], max_runs: float, runners_up: int = RUNNERS_UP
     ) -> RaceResult:
         """Finds the cheapest entrant of these lanes that attains the goal; no run is repeated."""
         goal, lengths = self._space.goal, self._space.lengths
@@ -141,7 +141,7 @@ class DeploymentSearch:
             confidence=goal.confidence,
             stages=lengths.stages,
             test=lengths.test,
-            budget=budget,
+            max_runs=max_runs,
             doubtful=lengths.doubtful,
             runners_up=runners_up,
         )
@@ -279,7 +279,10 @@ def _not_comparable(group: Sequence[Candidate]) -> int:
 
 
 def answer_of(
-    space: DeploymentSpace, ended: RaceResult, outcomes: Mapping[WantedRun, Outcome], budget: float
+    space: DeploymentSpace,
+    ended: RaceResult,
+    outcomes: Mapping[WantedRun, Outcome],
+    max_runs: float,
 ) -> dict[str, Any]:
     labels = CandidateLabels(space.candidates)
     by_target = _by_target(space.goal, outcomes)
@@ -308,8 +311,8 @@ def answer_of(
             "simulated": len({run.number for run in outcomes}),
             "runs": ended.runs,
             "whole_runs": ended.whole_runs,
-            "budget": budget,
-            "out_of_budget": ended.out_of_budget,
+            "max_runs": max_runs,
+            "out_of_runs": ended.out_of_runs,
             "tests": ended.tests,
             "stages": [stage.data() for stage in lengths.stages],
             "doubtful": [stage.data() for stage in lengths.doubtful],
@@ -418,9 +421,9 @@ def _not_tried(space: DeploymentSpace, ended: RaceResult) -> list[str]:
             "bounds on the load, to rule out candidates: the traffic depends on the answers, or is "
             "a long replay"
         )
-    if ended.out_of_budget:
+    if ended.out_of_runs:
         notes.append(
-            "candidates that the budget had no runs for: the answer may not be the cheapest"
+            "candidates for which no runs were left: the answer may not be the cheapest"
         )
     if space.choices.replicas is None and space.choices.together:
         notes.append(f"more than {AS_MANY} times the fewest servers that could carry the load")

@@ -135,10 +135,14 @@ class CandidateLabels:
 
     def _untried(self, verdict: CandidateVerdict) -> str:
         if verdict.attained is None or verdict.low is None or verdict.high is None:
-            return "not tried to the end: the budget was spent" if verdict.runs else "not simulated"
+            return (
+                "not tried to the end: the run limit was reached"
+                if verdict.runs
+                else "not simulated"
+            )
         between = f"{percent(verdict.low)} to {percent(verdict.high)}"
         so_far = f"attains {percent(verdict.attained)} ({between}){_alone(verdict.runs)} so far"
-        return f"{so_far}: not sure, the budget was spent"
+        return f"{so_far}: not sure, the run limit was reached"
 
     def _attained(self, verdict: CandidateVerdict, kept: Mapping[str, float]) -> str:
         if verdict.attained is None or verdict.low is None:

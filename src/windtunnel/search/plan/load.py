@@ -122,7 +122,7 @@ def _mean(values: Sequence[float]) -> float:
 def find_load(base: ScenarioPlan, goal: Goal, seeds: int, means: SearchResources) -> dict[str, Any]:
     """Finds the highest load that the scenario's own servers carry; returns plain data."""
     lengths = lengths_of(base, seeds)
-    rules = Rules(goal.attained, goal.confidence, lengths.stages, lengths.test, means.budget)
+    rules = Rules(goal.attained, goal.confidence, lengths.stages, lengths.test, means.max_runs)
     search = LoadSearch(rules)
     driver = _driver(base, means, lambda outcome: trial_of(outcome, goal, {}))
     driver.play(search.moves())
@@ -133,7 +133,7 @@ def find_load(base: ScenarioPlan, goal: Goal, seeds: int, means: SearchResources
         "goal": as_data(base, goal),
         "carried": _carried(base, ended),
         "missed": next((row for row in curve if row["load"] == ended.missed), None),
-        "searched": _searched(driver, means.budget, out_of_budget=ended.out_of_budget)
+        "searched": _searched(driver, means.max_runs, out_of_runs=ended.out_of_runs)
         | {
             "tests": ended.tests,
             "stages": [stage.data() for stage in lengths.stages],
@@ -168,7 +168,7 @@ def find_knee(
     chosen = range(first, first + seeds) if draws(base) else range(first, first + 1)
     # With a duration, a light load would have few requests: use a count instead, if equivalent.
     steady = base if why_whole(base) else counted(base)
-    search = KneeSearch(chosen, means.budget)
+    search = KneeSearch(chosen, means.max_runs)
     driver = _driver(steady, means, _latency)
     driver.play(search.moves())
     knees = search.knees()
@@ -193,7 +193,7 @@ def find_knee(
             "ttft_p95": _mean([knee.light_s for knee in knees]) if knees else None,
         },
         "seeds": [msgspec.to_builtins(knee) for knee in knees],
-        "searched": _searched(driver, means.budget, out_of_budget=search.out_of_budget),
+        "searched": _searched(driver, means.max_runs, out_of_runs=search.out_of_runs),
         "trust": _trust(base, driver.outcomes, goal),
         "not_tried": _not_tried(base),
         "curve": _curve(steady, driver.outcomes, goal),
@@ -218,13 +218,13 @@ def _trust(
 
 
 def _searched(
-    runs: RunDriver[WantedLoad, Any], budget: float, *, out_of_budget: bool
+    runs: RunDriver[WantedLoad, Any], max_runs: float, *, out_of_runs: bool
 ) -> dict[str, Any]:
     return {
         "runs": len(runs.outcomes),
         "whole_runs": runs.spent,
-        "budget": budget,
-        "out_of_budget": out_of_budget,
+        "max_runs": max_runs,
+        "out_of_runs": out_of_runs,
         "precision": PRECISION,
     }
 

@@ -18,7 +18,7 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 DEPLOYMENT, LOAD, KNEE = FINDS = ("deployment", "load", "knee")
 USUAL_SEEDS = 8
 FEWEST_SEEDS, MOST_SEEDS = 2, 200
-USUAL_BUDGET = 400
+USUAL_RUNS = 400
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Question(msgspec.Struct, frozen=True):
     confidence: float | None = None
     slo: tuple[str, ...] | None = None
     seeds: int = USUAL_SEEDS
-    budget: float = USUAL_BUDGET
+    max_runs: float = USUAL_RUNS
     seed: int | None = None
 
 
@@ -37,7 +37,7 @@ def answer(origin: Origin, question: Question, workers: Workers, told: Told) -> 
     """Returns the contents of `plan.json`."""
     _refuse(question)
     base = origin.plan(seed=question.seed, option="plan")
-    means = SearchResources(workers, question.budget, told)
+    means = SearchResources(workers, question.max_runs, told)
     if question.find == KNEE:
         goal_if_any, confidence = _goal_if_any(base, question), _confidence(base, question)
         return find_knee(base, goal_if_any, confidence, question.seeds, means)
@@ -74,8 +74,8 @@ def _refuse(question: Question) -> None:
     if not FEWEST_SEEDS <= question.seeds <= MOST_SEEDS:
         allowed = f"from {FEWEST_SEEDS} to {MOST_SEEDS}"
         raise InputError(f"seeds is {question.seeds}", allowed=allowed)
-    if question.budget < 1:
-        raise InputError(f"budget is {question.budget}", allowed="1 or more whole runs")
+    if question.max_runs < 1:
+        raise InputError(f"max_runs is {question.max_runs}", allowed="1 or more full-length runs")
 
 
 def _confidence(base: ScenarioPlan, question: Question) -> float:

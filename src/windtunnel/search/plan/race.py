@@ -29,7 +29,7 @@ FEWER = "fewer-servers"
 NOT_SURE = "not-sure-enough"
 FAILED = "run-failed"
 DEARER = "dearer"
-UNTRIED = "budget"
+UNTRIED = "out-of-runs"
 RUNNER_UP = "runner-up"
 BEST = "best"
 
@@ -110,7 +110,7 @@ class RaceResult(msgspec.Struct, frozen=True):
     verdicts: dict[int, CandidateVerdict]
     runs: int
     whole_runs: float
-    out_of_budget: bool
+    out_of_runs: bool
     tests: int
 
 
@@ -175,19 +175,19 @@ class Race:
         self._stages = (*rules.stages, *rules.doubtful)
         self._standings = [_Standing(lane) for lane in lanes]
         self._entrants = {one.number: one for lane in lanes for one in lane.entrants}
-        self._ledger: TrialLedger[WantedRun, Trial] = TrialLedger(rules.budget)
+        self._ledger: TrialLedger[WantedRun, Trial] = TrialLedger(rules.max_runs)
         self._verdicts: dict[int, CandidateVerdict] = {}
         self._tests = 0
         self._best: int | None = None
         self._runners_up: list[int] = []
-        self._out_of_budget = False
+        self._out_of_runs = False
 
     def moves(self) -> Moves:
-        """Yields wanted runs until the answer is known or the budget is spent."""
+        """Yields wanted runs until the answer is known or no runs are left."""
         try:
             yield from self._climb()
         except OutOfBudget:
-            self._out_of_budget = True
+            self._out_of_runs = True
 
     def ended(self) -> RaceResult:
         """Returns the answer, and a verdict on every entrant."""
@@ -201,7 +201,7 @@ class Race:
             verdicts=dict(sorted(self._verdicts.items())),
             runs=len(self._ledger.seen),
             whole_runs=self._ledger.spent,
-            out_of_budget=self._out_of_budget,
+            out_of_runs=self._out_of_runs,
             tests=self._tests,
         )
 

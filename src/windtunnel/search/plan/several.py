@@ -125,7 +125,7 @@ class JointRun(NamedTuple):
 
 
 class _BudgetSpent(Exception):
-    """The run budget is spent."""
+    """No runs are left."""
 
 
 def parts_of(
@@ -290,15 +290,15 @@ class JointSearch:
         return self._driver.spent + sum(one.spent for one in self._searches)
 
     def _telling(self, name: str) -> Any:
-        told, budget = self._means.told, self._means.budget
-        return lambda doing, _spent, _most: told(f"{name}: {doing}", self._spent, budget)
+        told, max_runs = self._means.told, self._means.max_runs
+        return lambda doing, _spent, _most: told(f"{name}: {doing}", self._spent, max_runs)
 
     def run(self) -> dict[str, Any]:
         """Returns the answer as plain data: the contents of `plan.json`."""
         chosen: list[_Group | None] = [None for _ in self._parts]
         sure: list[ShareBounds] = []
         settings: Settings = ()
-        out_of_budget = False
+        out_of_runs = False
         alone: list[_Group | None] = [None for _ in self._parts]
         try:
             while True:
@@ -318,9 +318,9 @@ class JointSearch:
             for n, group in enumerate(chosen):
                 alone[n] = group or self._explored_choice([n])[n]
         except _BudgetSpent:
-            out_of_budget, sure = True, []
+            out_of_runs, sure = True, []
             chosen = [None for _ in self._parts]
-        return self._answer(chosen, alone, sure, settings, out_of_budget=out_of_budget)
+        return self._answer(chosen, alone, sure, settings, out_of_runs=out_of_runs)
 
     # The joint choice
 
@@ -363,7 +363,7 @@ class JointSearch:
     def _explore(self, group: _Group) -> None:
         """Finds the fewest servers of a group that attain the goal of its model."""
         search, verdicts = self._searches[group.part], self._verdicts[group.part]
-        ended = search.race(group.lanes, self._means.budget - self._spent, runners_up=0)
+        ended = search.race(group.lanes, self._means.max_runs - self._spent, runners_up=0)
         verdicts |= {
             number: said
             for number, said in ended.verdicts.items()
@@ -371,7 +371,7 @@ class JointSearch:
         }
         self._runs[group.part] += ended.tests
         group.best, group.explored = ended.best, True
-        if ended.best is None and ended.out_of_budget:
+        if ended.best is None and ended.out_of_runs:
             raise _BudgetSpent
 
     def _test(self, settings: Settings) -> list[ShareBounds]:
@@ -379,7 +379,7 @@ class JointSearch:
         choosing."""
         plan = self._origin.plan(settings, seed=self._base.seed, option="plan").changed(plan=None)
         plan, goals = _with_classes_apart(plan, self._parts)
-        if self._spent + len(self._seeds) > self._means.budget:
+        if self._spent + len(self._seeds) > self._means.max_runs:
             raise _BudgetSpent
         self._plans.append(plan)
         wanted = [JointRun(self._tests, seed) for seed in self._seeds]
@@ -460,10 +460,10 @@ class JointSearch:
         sure: Sequence[ShareBounds],
         settings: Settings,
         *,
-        out_of_budget: bool,
+        out_of_runs: bool,
     ) -> dict[str, Any]:
         answers = [
-            self._model_answer(n, chosen[n], sure[n] if sure else None, out_of_budget=out_of_budget)
+            self._model_answer(n, chosen[n], sure[n] if sure else None, out_of_runs=out_of_runs)
             for n in range(len(self._parts))
         ]
         taken = self._taken(chosen)
@@ -497,8 +497,8 @@ class JointSearch:
                 },
                 "runs": sum(part["runs"] for part in parts) + len(self._driver.outcomes),
                 "whole_runs": self._spent,
-                "budget": self._means.budget,
-                "out_of_budget": out_of_budget,
+                "max_runs": self._means.max_runs,
+                "out_of_runs": out_of_runs,
                 "tests": self._tests,
                 "test_seeds": list(self._seeds),
             },
@@ -533,8 +533,8 @@ class JointSearch:
     ) -> str:
         """Why a model is not served: what it would take alone, or that nothing attains its
         targets."""
-        if found["searched"]["out_of_budget"]:
-            return "not known: the budget was spent"
+        if found["searched"]["out_of_runs"]:
+            return "not known: the run limit was reached"
         if group is None or group.best is None:
             return "none of its candidates within the budget attains its targets, even alone"
         row = found["candidates"][group.best]
@@ -551,7 +551,7 @@ class JointSearch:
         return f"{alone}; the other models leave {' and '.join(left)}"
 
     def _model_answer(
-        self, number: int, group: _Group | None, sure: ShareBounds | None, *, out_of_budget: bool
+        self, number: int, group: _Group | None, sure: ShareBounds | None, *, out_of_runs: bool
     ) -> dict[str, Any]:
         part, search = self._parts[number], self._searches[number]
         verdicts = dict(self._verdicts[number])
@@ -562,10 +562,10 @@ class JointSearch:
             for entrant in one.entrants:
                 said = verdicts.get(entrant.number)
                 if said is None or (not one.explored and said.reason == DEARER):
-                    reason = UNTRIED if out_of_budget else DEARER
+                    reason = UNTRIED if out_of_runs else DEARER
                     why = (
                         ""
-                        if out_of_budget
+                        if out_of_runs
                         else "no joint deployment with it does as well at lower cost"
                     )
                     verdicts[entrant.number] = CandidateVerdict(
@@ -600,12 +600,12 @@ class JointSearch:
             verdicts=dict(sorted(verdicts.items())),
             runs=len(search.outcomes),
             whole_runs=search.spent,
-            out_of_budget=out_of_budget,
+            out_of_runs=out_of_runs,
             tests=self._runs[number],
         )
         if not own:
             ended = search.least_hopeless()
-        found = answer_of(part.space, ended, search.outcomes, self._means.budget)
+        found = answer_of(part.space, ended, search.outcomes, self._means.max_runs)
         return {"model": part.name, **found}
 
     def _trust(self, answers: Sequence[dict[str, Any]], *, sure: bool) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 RUNNERS_UP = 3
 
 Told = Callable[[str, float, float], None]
-"""Called with the current activity, the whole runs spent, and the budget of whole runs."""
+"""Called with the current activity, the whole runs spent, and how many there may be."""
 
 
 class AskedRun(Protocol):
@@ -54,7 +54,7 @@ class Stage(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The goal of a search, its stages, and its budget."""
+    """The goal of a search, its stages, and the most runs."""
 
     attained: float
     confidence: float
@@ -62,7 +62,7 @@ class Rules(NamedTuple):
     """From short to whole runs. Candidates that attain in the last one are tested."""
     test: tuple[int, ...]
     """Seeds of the test; empty if nothing depends on chance."""
-    budget: float
+    max_runs: float
     """In whole runs; a run of a quarter of the length counts as a quarter."""
     doubtful: tuple[Stage, ...] = ()
     """Whole runs with more seeds, for candidates that miss on average but may still attain the
@@ -72,22 +72,22 @@ class Rules(NamedTuple):
 
 
 class OutOfBudget(Exception):
-    """The next runs would exceed the budget."""
+    """The next runs would be too many."""
 
 
 class TrialLedger(Generic[Run, Seen]):
     """The runs that a search has asked for, their results, and their cost."""
 
-    def __init__(self, budget: float) -> None:
+    def __init__(self, max_runs: float) -> None:
         self.seen: dict[Run, Seen] = {}
         self.spent = 0.0
-        self._budget = budget
+        self._max_runs = max_runs
 
     def ask(self, wanted: Sequence[Run]) -> Generator[list[Run], Mapping[Run, Seen], None]:
         """Yields the runs that have no result yet; raises `OutOfBudget` if they cost too much."""
         missing = [run for run in wanted if run not in self.seen]
         cost = sum(run.cost for run in missing)
-        if self.spent + cost > self._budget + 1e-9:
+        if self.spent + cost > self._max_runs + 1e-9:
             raise OutOfBudget
         if missing:
             answers = yield missing
@@ -99,10 +99,10 @@ class TrialLedger(Generic[Run, Seen]):
 
 
 class SearchResources(NamedTuple):
-    """The workers, the budget and the progress callback of a search."""
+    """The workers, the limit of runs and the progress callback of a search."""
 
     workers: Workers
-    budget: float
+    max_runs: float
     """In whole runs."""
     told: Told
 
@@ -134,13 +134,13 @@ class RunDriver(Generic[Run, Seen]):
             pass
 
     def run(self, wanted: Sequence[Run]) -> dict[Run, Seen]:
-        workers, budget, told = self._means
+        workers, max_runs, told = self._means
         missing = [run for run in wanted if run not in self.outcomes]
         answers: dict[int, Outcome] = {}
         for number, outcome in workers.evaluate([self._plan_of(run) for run in missing]):
             answers[number] = outcome
             self.spent += missing[number].cost
-            told(self._doing(missing[number], outcome), self.spent, budget)
+            told(self._doing(missing[number], outcome), self.spent, max_runs)
         # In the order wanted, not that in which they ended: sums depend on it.
         self.outcomes |= {run: answers[number] for number, run in enumerate(missing)}
         return {run: self._seen(run, self.outcomes[run]) for run in wanted}
