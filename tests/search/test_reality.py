@@ -10,11 +10,12 @@ from rich.console import Console
 
 from tests.live.observed import CLOSED, OPEN, TALKS, observe, plan_of
 from windtunnel.core.errors import InputError
+from windtunnel.live.observe.tally import ObservationTally
 from windtunnel.models.settings import LinearStepTime
 from windtunnel.report.terminal.measurements import show_reality
 from windtunnel.search.repeats.reality import compare_with_reality
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.workload.traces.measured import Measured, MeasuredTrace
+from windtunnel.workload.traces.measured import Measured, MeasuredTrace, lateness
 from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traces.writing import write_trace
 
@@ -63,18 +64,54 @@ def test_an_overhead_is_found_and_mended(tmp_path: Path) -> None:
     )
 
 
-def test_no_overhead_is_advised_where_requests_were_sent_late(tmp_path: Path) -> None:
-    """Whoever is late to send is late to read: what looks like an overhead may be its own."""
-    server = plan_of(OPEN, *CALM, "serving.pools.0.overheads.queueing=15ms")
+@pytest.mark.parametrize("slow", ["overheads.queueing=15ms", "step_time.fixed=26ms"])
+def test_nothing_is_recalibrated_where_requests_were_sent_late(slow: str, tmp_path: Path) -> None:
+    """A client that sends late also reads late: what looks like the server's may be its own."""
+    server = plan_of(OPEN, *CALM, f"serving.pools.0.{slow}")
     late = [one._replace(due_s=one.request.arrived_s - 0.05) for one in observe(server)]
     found = compare_with_reality(plan_of(OPEN, *CALM), trace_of(late, tmp_path))
     assert found["sent_late"] == pytest.approx({"p99": 0.05, "max": 0.05})
-    assert sets_of(found)["overheads"] == []
-    assert "requests were sent late" in found["advice"][-1]["says"]
+    assert sets_of(found) == {"client": []}
+    assert found["with_advice"] is None
+    lines = printed(found)
+    assert lines[2] == "requests were sent late, 50 ms at the 99th percentile and 50 ms at worst"
+    assert lines[-1].startswith("- measure again before you recalibrate: the client machine")
+
+
+def printed(found: dict[str, Any]) -> list[str]:
     console = Console(file=io.StringIO(), width=200)
     show_reality(found, "x", console)
     assert isinstance(console.file, io.StringIO)
-    assert "sent late, 50 ms at the 99th percentile and 50 ms at worst" in console.file.getvalue()
+    return console.file.getvalue().splitlines()
+
+
+def test_lateness_is_a_percentile_as_everywhere(tmp_path: Path) -> None:
+    """`observe` prints the p99 of what it sends: a comparison with its trace has the same."""
+    rows = observe(plan_of(OPEN))
+    late = [one._replace(due_s=one.request.arrived_s - 1e-3 * n) for n, one in enumerate(rows)]
+    tally = ObservationTally({})
+    for one in late:
+        tally.add(one)
+    found = lateness(trace_of(late, tmp_path))
+    assert found is not None
+    lag = tally.figures(1.0)["lag"]
+    assert (found.p99_s, found.max_s) == pytest.approx((lag["p99"], lag["max"]))
+
+
+@pytest.mark.parametrize(
+    ("sets", "about", "says"),
+    [
+        ("serving.pools.0.step_time.fixed=200ms", "steps", "too far off to recalibrate"),
+        ("serving.pools.0.overheads.queueing=3s", "overheads", "too long for an overhead"),
+    ],
+)
+def test_what_calibration_cannot_mend_is_not_calibrated(
+    sets: str, about: str, says: str, tmp_path: Path
+) -> None:
+    server = plan_of(OPEN, *CALM, sets)
+    found = compare_with_reality(plan_of(OPEN, *CALM), trace_of(observe(server), tmp_path))
+    assert sets_of(found) == {about: []}
+    assert says in found["advice"][0]["says"]
 
 
 def linear(plan: ScenarioPlan) -> LinearStepTime:

@@ -61,7 +61,7 @@ class ObservationTally:
         )
 
     def _blame(self, measured: Measured) -> None:
-        said = f"{measured.status} " if measured.status else ""
+        said = f"{measured.status} " if measured.status and measured.error else ""
         error = f"{said}{measured.error or measured.outcome}"
         if error in self.errors or len(self.errors) < MOST_ERRORS:
             self.errors[error] = self.errors.get(error, 0) + 1

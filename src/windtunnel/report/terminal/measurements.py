@@ -23,11 +23,15 @@ def show_reality(found: dict[str, Any], title: str, console: Console | None = No
         f"{requests['compared']} of {requests['measured']} requests, measured and simulated as "
         "they were sent",
     )
-    if requests["not_completed_when_simulated"]:
-        count = requests["not_completed_when_simulated"]
-        say(console, f"{count} are not completed when simulated", "yellow")
     if found["sent_late"] is not None:
         say(console, _sent_late(found["sent_late"]), "yellow")
+    if requests["not_completed_when_simulated"]:
+        count = requests["not_completed_when_simulated"]
+        say(
+            console,
+            f"{count} {'is' if count == 1 else 'are'} not completed when simulated",
+            "yellow",
+        )
     console.print()
     compared_latencies(console, found["latency"])
     console.print()
@@ -76,7 +80,7 @@ def _print_advice(console: Console, found: dict[str, Any]) -> None:
     if not found["advice"]:
         say(console, "nothing to recalibrate")
         return
-    say(console, "\nto recalibrate", "bold")
+    say(console, "\nadvice", "bold")
     for advice in found["advice"]:
         say(console, f"- {advice['says']}")
         for setting in advice["set"]:

@@ -422,9 +422,7 @@ def _not_tried(space: DeploymentSpace, ended: RaceResult) -> list[str]:
             "a long replay"
         )
     if ended.out_of_runs:
-        notes.append(
-            "candidates for which no runs were left: the answer may not be the cheapest"
-        )
+        notes.append("candidates for which no runs were left: the answer may not be the cheapest")
     if space.choices.replicas is None and space.choices.together:
         notes.append(f"more than {AS_MANY} times the fewest servers that could carry the load")
     return notes

@@ -38,8 +38,18 @@ MOST_TOKENISING_S = 20e-6
 """Limit per prompt token for time on the host; anything slower is attributed to computation."""
 CLEAR = 3.0
 """A slope must be this many times its standard error to count as significant."""
+FAR_OFF = 4.0
+"""A server this many times faster or slower than simulated is not the one of the scenario."""
+MOST_OVERHEAD_S = 1.0
+"""No server adds more to every first token; a longer delay has another cause."""
 FEW_TOKENS = 0.05
 """Prefix hits may differ by this share of all prompt tokens without advice."""
+
+
+MEASURE_AGAIN = (
+    "measure again before you recalibrate: the client machine was too slow or --concurrency too "
+    "low, so measured times may include the client's own delays"
+)
 
 
 class Pair(NamedTuple):
@@ -76,9 +86,11 @@ def compare_with_reality(plan: ScenarioPlan, trace: Path) -> dict[str, Any]:
     rows = _measured_rows(trace)
     replay = _Replay(plan, trace, rows)
     late = lateness(trace)
-    recalibration = _Recalibration(plan, trace, rows, is_late=late is not None and late.matters)
-    corrected = recalibration.look(replay.pairs)
-    advice = recalibration.advice
+    is_late = late is not None and late.matters
+    recalibration = _Recalibration(plan, trace, rows)
+    # A client that sends late also reads late: what looks like the server's time may be its own.
+    corrected = replay.pairs if is_late else recalibration.look(replay.pairs)
+    advice = [Advice("client", MEASURE_AGAIN)] if is_late else recalibration.advice
     hits = replay.hit_share()
     measured_hits = cached_share(trace)
     if measured_hits is not None and abs(measured_hits - hits) > FEW_TOKENS:
@@ -89,9 +101,7 @@ def compare_with_reality(plan: ScenarioPlan, trace: Path) -> dict[str, Any]:
             "compared": len(replay.pairs),
             "not_completed_when_simulated": replay.others,
         },
-        "sent_late": {"p99": late.p99_s, "max": late.max_s}
-        if recalibration.is_late and late
-        else None,
+        "sent_late": {"p99": late.p99_s, "max": late.max_s} if late and late.matters else None,
         "latency": _latency(replay.pairs),
         "goodput": {
             "measured": _good(replay.pairs, plan.slos, real=True),
@@ -235,13 +245,9 @@ class _Recalibration:
     matters.
     """
 
-    def __init__(
-        self, plan: ScenarioPlan, trace: Path, rows: list[TraceRequest], *, is_late: bool
-    ) -> None:
-        """`is_late`: the measuring client was too slow to send, and so to read, in time."""
+    def __init__(self, plan: ScenarioPlan, trace: Path, rows: list[TraceRequest]) -> None:
         self._trace = trace
         self._rows = rows
-        self.is_late = is_late
         self.plan = plan
         self.advice: list[Advice] = []
         self.corrected = False
@@ -283,6 +289,8 @@ class _Recalibration:
             f"a token after the first takes {format_duration(real_s)}, simulated "
             f"{format_duration(ours_s)}: steps are {abs(more_s / ours_s):.1%} {slower}"
         )
+        if self._is_another_server("steps", says, real_s / ours_s if ours_s > 0.0 else math.inf):
+            return None
         for field, name in (("fixed", "fixed_s"), ("per_step", "per_step_s")):
             now_s = self._parameter(name)
             # Never zero: answers whose pieces came all at once would suggest it.
@@ -307,6 +315,8 @@ class _Recalibration:
             return self._pool
         slower = "slower" if more_s > 0 else "faster"
         says = f"prompts are computed {abs(more_s / ours_s):.1%} {slower} than simulated"
+        if self._is_another_server("prefill", says, 1.0 + more_s / ours_s):
+            return None
         now_s = self._parameter("per_prefill_token_s")
         if now_s is not None and now_s + more_s >= 0.0:
             return self._with_parameter("prefill", says, "per_prefill_token", now_s + more_s)
@@ -328,15 +338,25 @@ class _Recalibration:
             return self._pool
         later = "later" if more_s > 0 else "sooner"
         says = f"every first token comes {format_duration(abs(more_s))} {later} than simulated"
-        if self.is_late:
-            why = "requests were sent late, so the measuring client may have been slow"
-            self.advice.append(Advice("overheads", f"{says}; {why}: measure again first"))
-            return None
         wanted_s = self._pool.overheads.queueing_s + more_s
+        if wanted_s > MOST_OVERHEAD_S:
+            why = "too long for an overhead; look for a proxy, a queue or a slow network in between"
+            self.advice.append(Advice("overheads", f"{says}: {why}"))
+            return None
         if len(self.plan.pools) > 1 or wanted_s < 0.0:
             self.advice.append(Advice("overheads", f"{says}; look at the overheads of the pools"))
             return None
         return self._with_overhead("overheads", says, "queueing", wanted_s)
+
+    def _is_another_server(self, about: str, says: str, times: float) -> bool:
+        """Whether the error is beyond what calibration mends; if so, with advice."""
+        if 1.0 / FAR_OFF <= times <= FAR_OFF:
+            return False
+        check = (
+            "too far off to recalibrate: check the scenario's model, accelerator and parallelism"
+        )
+        self.advice.append(Advice(about, f"{says}, {check}, and that the server streams"))
+        return True
 
     def _with_overhead(self, about: str, says: str, field: str, value_s: float) -> PoolSettings:
         self.advice.append(Advice(about, says, (_setting(f"overheads.{field}", value_s),)))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from windtunnel.core.distribution import quantile_of
 from windtunnel.core.errors import InputError, OutputError
 from windtunnel.workload.traces.formats import parquet
 from windtunnel.workload.traces.record import TraceRequest
@@ -213,7 +214,7 @@ class Lateness(NamedTuple):
 def lateness(path: Path) -> Lateness | None:
     """The lateness in a measured trace; None for a trace without due times."""
     lags = sorted(sent - due for sent, due in _pairs(path, "arrived", "due"))
-    return Lateness(lags[int(0.99 * (len(lags) - 1))], lags[-1]) if lags else None
+    return Lateness(quantile_of(lags, 0.99), lags[-1]) if lags else None
 
 
 def cached_share(path: Path) -> float | None:
