@@ -291,3 +291,43 @@ async def test_pods_wait_for_devices_that_nothing_allocates(cluster: Cluster) ->
         await on.client.patch(devices, on.space, "mine", status, Plain, subresource="status")
         await on.until_ready(1)
         await on.client.delete(NODES, "", node)
+
+
+async def test_a_pod_above_the_minimum_that_waits_for_its_volume_holds_back_no_other(
+    cluster: Cluster,
+) -> None:
+    async with stage(cluster, slots=None) as on:
+        node = await add(on, 0)
+        manifest = placed(on, 2)
+        role = manifest["spec"]["template"]["cliques"][0]["spec"]
+        role["minAvailable"] = 1
+        size: Plain = {"requests": {"storage": "1Gi"}}
+        wanted: Plain = {"accessModes": ["ReadWriteOnce"], "resources": size}
+        own = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": wanted}}}
+        role["podSpec"]["volumes"] = [own]
+        await on.apply(manifest)
+        await why_waiting(on, "does not exist", "WaitsForClaims")
+        first, second = (pod.metadata.name for pod in on.kubelets.alive("web-0-a"))
+        volume: Plain = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+        volume |= {"hostPath": {"path": "/x"}}
+        meta = {"name": f"{second}-v", "namespace": on.space}
+        body = {"metadata": meta, "spec": {**wanted, "volumeName": on.space}}
+        await on.client.create(
+            CLAIMS[VOLUME], {"metadata": {"name": on.space}, "spec": volume}, Plain
+        )
+        await on.client.create(CLAIMS[VOLUME_CLAIM], body, Plain)
+        bound: Plain = {"status": {"phase": "Bound"}}
+        await on.client.patch(
+            CLAIMS[VOLUME_CLAIM], on.space, meta["name"], bound, Plain, subresource="status"
+        )
+        await on.until(lambda: on.kubelets.ready("web-0-a") == 1)
+        nodes = {pod.metadata.name: pod.spec.get("nodeName") for pod in on.kubelets.alive()}
+        assert nodes == {first: None, second: node}
+
+        async def said() -> bool:
+            why = (await on.status("PodGang", "web-0")).get("whyPending", "")
+            return f"1 pod above the minimum waits ({on.space}/{first}): its Persistent" in why
+
+        await cluster.until(said)
+        await on.client.delete(CLAIMS[VOLUME], "", on.space)
+        await on.client.delete(NODES, "", node)

@@ -4,9 +4,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.gangs.manifests import clique, pod_clique_set
-from tests.gangs.placement.test_following import SCHEDULER, PlacedWorld, new_node
+from tests.gangs.placement.test_following import (
+    PODS_ON_A_NODE,
+    SCHEDULER,
+    PlacedWorld,
+    new_node,
+    room,
+)
+from windtunnel.gangs.objects import Pod
 from windtunnel.gangs.placement.claims import (
     BY_FIRST_POD,
     CLAIM_OF_POD,
@@ -21,6 +30,8 @@ from windtunnel.gangs.placement.claims import (
 )
 from windtunnel.gangs.placement.constraints import apart_by_host
 from windtunnel.gangs.placement.following import FollowingScheduler
+from windtunnel.gangs.placement.shapes import MOST_SPARE
+from windtunnel.gangs.placement.why import Waiting
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -190,14 +201,14 @@ def test_a_volume_for_its_first_pod_is_made_for_a_node_that_its_class_allows() -
     planned = world.following.plan(0.0)
     (binding,) = planned.bindings
     assert binding.node == "n1"
-    assert world.following.claims_of(binding.pod).unmade == ("data",)
-    world.following.not_bound(planned, binding)
+    assert world.following.wait_for_volumes(planned) == {"data": "n1"}
+    assert planned.bindings == []
     world.following.report(planned, 0.0)
     notes = {SELECTED_NODE: "n1"}
     world.take(VOLUME_CLAIM, "data", {"storageClassName": "fast"}, annotations=notes)
     assert world.nodes() == [""]
     assert world.why.endswith("is being made for node n1")
-    assert world.following.waits_for_claims("web-0")
+    assert world.following.waits_for_claim("web-0", binding.pod)
     world.claims.take(VOLUME, "pv", received())
     bound = {"storageClassName": "fast", "volumeName": "pv"}
     world.take(VOLUME_CLAIM, "data", bound, {"phase": "Bound"})
@@ -232,11 +243,166 @@ def test_each_pod_waits_for_its_own_ephemeral_volume() -> None:
     world.run()
     names = [pod.name for pod in world.pods()]
     assert world.why == f"its PersistentVolumeClaim {names[0]}-v does not exist"
-    assert world.following.waits_for_claims("web-0")
+    assert all(world.following.waits_for_claim("web-0", name) for name in names)
     for name, zone in zip(names, "ba", strict=True):
         world.claims.take(VOLUME, name, received(labels={ZONE: zone}))
         world.take(VOLUME_CLAIM, f"{name}-v", {"volumeName": name}, {"phase": "Bound"})
     assert [pod.node for pod in world.pods()] == ["n1", "n0"]
+
+
+def test_a_volume_for_one_pod_is_free_once_the_pods_of_others_are_gone() -> None:
+    role = clique("a", 1)
+    claim = {"persistentVolumeClaim": {"claimName": "data"}}
+    role["spec"]["podSpec"].update(volumes=[{"name": "v", **claim}])
+    world = ClaimingWorld(manifest=pod_clique_set([role], replicas=2))
+    world.claims.take(VOLUME, "pv", received())
+    known = {"volumeName": "pv", "accessModes": [ONE_POD]}
+    world.take(VOLUME_CLAIM, "data", known, {"phase": "Bound"})
+    assert world.nodes() == ["", ""]
+    world.scale("web", 1)
+    assert world.run().nodes() == ["n0"]
+
+
+# Pods above the minimum.
+
+
+def above_minimum(*roles: tuple[int, int], slots: int = 4) -> ClaimingWorld:
+    """Cliques by their pods and minimum; each pod has a volume of its own, which does not exist."""
+    cliques = [clique(name, *role) for name, role in zip("ab", roles, strict=False)]
+    own = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+    for one in cliques:
+        one["spec"]["podSpec"].update(volumes=[own])
+    world = ClaimingWorld(manifest=pod_clique_set(cliques))
+    for number in range(slots, 2 * PODS_ON_A_NODE):
+        world.following.other_pod(f"other {number}", f"n{number % 2}", {})
+    world.run()
+    return world
+
+
+def make_volume(world: ClaimingWorld, pod: str) -> None:
+    world.claims.take(VOLUME, pod, received())
+    world.take(VOLUME_CLAIM, f"{pod}-v", {"volumeName": pod}, {"phase": "Bound"})
+
+
+def test_a_pod_above_the_minimum_that_waits_for_its_volume_holds_back_no_other() -> None:
+    world = above_minimum((4, 2), slots=3)
+    first, *others, last = (pod.name for pod in world.pods())
+    assert world.why == f"its PersistentVolumeClaim {first}-v does not exist"
+    make_volume(world, last)
+    assert world.nodes() == ["", "", "", ""]
+    make_volume(world, others[0])
+    assert {pod.name for pod in world.pods() if pod.node} == {others[0], last}
+    late = f"2 pods above the minimum wait ({first}, {others[1]})"
+    assert world.why == f"{late}: its PersistentVolumeClaim {first}-v does not exist"
+    make_volume(world, first)
+    make_volume(world, others[1])
+    assert world.nodes() == ["", "n0", "n0", "n1"]
+    room = f"1 pod above the minimum waits ({others[1]}): it needs 1 more pod of 80 MiB memory"
+    assert world.why.startswith(room)
+    assert not world.following.waits_for_claim("web-0", others[1])
+
+
+def test_a_pod_that_finds_no_room_is_told_so_beside_one_that_waits_for_its_volume() -> None:
+    world = above_minimum((3, 1), slots=1)
+    first, second, third = (pod.name for pod in world.pods())
+    make_volume(world, first)
+    make_volume(world, second)
+    assert world.nodes() == ["", "", "n0"]
+    both = f"1 pod above the minimum waits ({second}): it needs 1 more pod"
+    assert world.why.startswith(both)
+    assert f"1 pod above the minimum waits ({third}): its Persistent" in world.why
+    assert not world.following.waits_for_claim("web-0", second)  # a machine helps it
+    assert world.following.waits_for_claim("web-0", third)
+
+
+def test_a_volume_to_be_made_for_a_pod_above_the_minimum_holds_back_no_other() -> None:
+    for made, bound in ((2, 2), (1, 0)):
+        world = above_minimum((3, 2))
+        pods = [pod.name for pod in world.pods()]
+        fast = {"provisioner": "p", "volumeBindingMode": BY_FIRST_POD}
+        world.claims.take(STORAGE_CLASS, "fast", received(fast))
+        for pod in pods[:made]:
+            world.claims.take(VOLUME, pod, received())
+            known = received({"volumeName": pod}, {"phase": "Bound"})
+            world.claims.take(VOLUME_CLAIM, f"{pod}-v", known)
+        for pod in pods[made:]:
+            world.claims.take(VOLUME_CLAIM, f"{pod}-v", received({"storageClassName": "fast"}))
+        world.following.follow()
+        planned = world.following.plan(0.0)
+        assert len(planned.bindings) == 3
+        nodes = {one.pod: one.node for one in planned.bindings}
+        made_for = {f"{pod}-v": nodes[pod] for pod in pods[made:]}
+        assert world.following.wait_for_volumes(planned) == made_for
+        assert [one.pod for one in planned.bindings] == pods[:bound]
+        assert room(world.following) == {"n0": 2 - bound, "n1": 2}
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["volume"] * 3 + ["lost", "kill"]), st.integers(0, 9)))
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=2), STEPS,
+       st.integers(0, 4))  # fmt: skip
+def test_which_pods_are_bound_is_what_a_plain_reference_says(
+    roles: list[tuple[int, int]], steps: list[tuple[str, int]], slots: int
+) -> None:
+    world = above_minimum(*[(max(role), min(role)) for role in roles], slots=slots)
+    minima = {f"web-0-{name}": min(role) for name, role in zip("ab", roles, strict=False)}
+    volumes: set[str] = set()
+    for what, number in steps:
+        before = {pod.name for pod in world.pods() if pod.node}
+        pod = world.pods()[number % len(world.pods())]
+        if what == "volume":
+            volumes.add(pod.name)
+            make_volume(world, pod.name)
+        elif what == "lost":
+            volumes.discard(pod.name)
+            world.claims.take(VOLUME_CLAIM, f"{pod.name}-v", None)
+        else:
+            world.kill(pod, shut=False)
+        world.run()
+        wanted, reason = placed_by_reference(world, before, volumes, minima, slots)
+        assert {pod.name for pod in world.pods() if pod.node} == wanted
+        verdict = world.following._scheduler.verdicts.get("web-0")
+        assert (None if verdict is None else verdict[0]) is reason
+
+
+def placed_by_reference(
+    world: ClaimingWorld, before: set[str], volumes: set[str], minima: dict[str, int], slots: int
+) -> tuple[set[str], Waiting | None]:
+    """The pods to be bound, by those bound before and those with a volume, and why others wait."""
+    pods = sorted(world.pods(), key=lambda pod: (pod.clique, pod.index))
+    bound = [pod for pod in pods if pod.name in before]
+    ready = [pod for pod in pods if pod.name not in before and pod.name in volumes]
+    first: list[Pod] = []
+    for name, minimum in minima.items():
+        missing = max(0, minimum - sum(pod.clique == name for pod in bound))
+        found = [pod for pod in ready if pod.clique == name][:missing]
+        if len(found) < missing:
+            return before & {pod.name for pod in bound}, Waiting.CLAIMS
+        first += found
+    free = slots - len(bound)
+    if len(first) > free:
+        return {pod.name for pod in bound}, Waiting.NO_ROOM
+    rest = [pod for pod in ready if pod not in first][: free - len(first)]
+    wanted = {pod.name for pod in [*bound, *first, *rest]}
+    return wanted, Waiting.EXTRAS if len(wanted) < len(pods) else None
+
+
+def test_what_is_kept_of_pods_does_not_grow_with_their_turnover() -> None:
+    world = with_claim(2)
+    world.claims.take(VOLUME, "pv", received())
+    world.take(VOLUME_CLAIM, "data", {"volumeName": "pv"}, {"phase": "Bound"})
+    shapes = world.following._scheduler.shapes
+    kept = [shapes.of(pod) for pod in world.pods()]
+    sizes = []
+    for _ in range(2 * MOST_SPARE):
+        world.kill(world.pods()[0], shut=False)
+        world.run()
+        assert "" not in world.nodes()
+        sizes.append(len(shapes._shapes))
+    assert max(sizes) <= MOST_SPARE + 2 * len(world.pods()) + 1
+    assert sorted(sizes) != sizes, "it was emptied"
+    assert [shapes.of(pod) for pod in world.pods()] == kept, "the space has no more shapes"
 
 
 # Devices.
@@ -247,8 +413,8 @@ def test_pods_wait_until_their_devices_are_allocated(source: str) -> None:
     world = ClaimingWorld(1, resourceClaims=[{"name": "gpu", source: "mine"}])
     world.run()
     assert "devices are allocated by kube-scheduler alone" in world.why
-    assert world.following.waits_for_claims("web-0")
     (pod,) = world.pods()
+    assert world.following.waits_for_claim("web-0", pod.name)
     meta = {}
     if source != "resourceClaimName":
         meta = {"annotations": {CLAIM_OF_POD: "gpu"}, "controller": SimpleNamespace(uid=pod.uid)}

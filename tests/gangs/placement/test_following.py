@@ -74,6 +74,27 @@ def true_room(view: View, others: Counter[str]) -> dict[str, int]:
     return {name: PODS_ON_A_NODE - on[name] - others[name] for name in view.nodes}
 
 
+def apart(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The set with pods that avoid each other: at most one is on a node."""
+    every = {"matchExpressions": [{"key": "app.kubernetes.io/part-of", "operator": "Exists"}]}
+    term = {"labelSelector": every, "topologyKey": "kubernetes.io/hostname"}
+    rules = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for role in manifest["spec"]["template"]["cliques"]:
+        role["spec"]["podSpec"]["affinity"] = rules
+    return manifest
+
+
+def avoided(following: FollowingScheduler) -> list[dict[str, int]]:
+    """By term: pods that match it on each node, as the scheduler counts them."""
+    terms = following._scheduler.shapes.terms.values()
+    return [{name: count for name, count in one.matching.items() if count} for one in terms]
+
+
+def there(view: View) -> dict[str, int]:
+    ended = (SUCCEEDED, FAILED)
+    return Counter(pod.node for pod in view.pods.values() if pod.node and pod.phase not in ended)
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
@@ -85,7 +106,7 @@ STEPS = st.lists(
 )
 
 
-@given(manifest=manifests(), steps=STEPS, stumbles=st.booleans())
+@given(manifest=manifests() | manifests().map(apart), steps=STEPS, stumbles=st.booleans())
 def test_the_room_is_counted_right_whatever_happens(
     manifest: dict[str, Any], steps: list[tuple[str, int]], stumbles: bool
 ) -> None:
@@ -119,9 +140,20 @@ def test_the_room_is_counted_right_whatever_happens(
             world.view.changed(world.view.nodes[name])
         world.following.follow()
         assert room(world.following) == true_room(world.view, others)
+        assert all(found == there(world.view) for found in avoided(world.following))
     world.run(1.0)
     assert room(world.following) == true_room(world.view, others)
     assert min(room(world.following).values()) >= 0
+
+
+def test_a_pod_that_avoids_others_comes_back_to_its_node_after_a_restart() -> None:
+    world = PlacedWorld(2, apart(pod_clique_set([clique("a", 2)])), stumbles=False)
+    assert {pod.node for pod in world.run().pods()} == {"n0", "n1"}
+    world.following = FollowingScheduler(world.view, SCHEDULER)
+    world.run()
+    assert avoided(world.following) == [{"n0": 1, "n1": 1}]
+    world.kill(world.pods()[0], shut=False)
+    assert {pod.node for pod in world.run().pods()} == {"n0", "n1"}
 
 
 def test_a_gang_that_goes_while_it_is_being_bound_leaves_its_room() -> None:

@@ -176,17 +176,19 @@ class SpreadLimit:
 
 @dataclass(eq=False)
 class PodAsk:
-    """A pod without a node."""
+    """A pod without a node; `blocked` says what it waits for other than room."""
 
     name: str
     shape: PodShape
+    blocked: str = ""
 
 
 @dataclass(eq=False)
 class GroupAsk:
     """The pods of one clique: the waiting ones, in placement order.
 
-    `bound` has the node of each pod that has one and is not terminating.
+    `bound` has the node of each pod that has one and is not terminating, `blocked` the pods that
+    wait for something other than room.
     """
 
     name: str
@@ -195,6 +197,7 @@ class GroupAsk:
     bound: list[str] = field(default_factory=list)
     pack: PackConstraint | None = None
     spread: SpreadLimit | None = None
+    blocked: list[PodAsk] = field(default_factory=list)
 
     def missing(self) -> int:
         """Returns how many pods the group lacks to reach its minimum."""
@@ -223,8 +226,7 @@ class GangAsk:
     `family` names the gangs that `spread` keeps apart, `topology` the levels of its keys, and
     `reuse` an earlier gang whose nodes are tried first. A `patient` gang waits for those nodes,
     while pods on them are terminating, rather than going elsewhere. It is placed close to the nodes
-    in `near` if possible. A gang that is `blocked` waits for something other than room, which this
-    says.
+    in `near` if possible.
     """
 
     name: str
@@ -240,7 +242,6 @@ class GangAsk:
     topology: str = ""
     reuse: str = ""
     patient: bool = False
-    blocked: str = ""
     near: list[str] = field(default_factory=list)
 
     def rank(self) -> tuple[int, float, Tie, str]:

@@ -77,6 +77,8 @@ class PodClaims:
         self._without: Final[dict[tuple[str, str], bool]] = {}
         """By set and template: whether their pods have no claims."""
         self._changed = False
+        self._is_crowded = False
+        """Whether a pod waits as other pods name its claim, too."""
 
     def take(self, kind: str, name: str, after: ReceivedClaim | None) -> None:
         """Takes over an object that was added or changed, or, if None, is gone."""
@@ -97,9 +99,14 @@ class PodClaims:
         """Whether an object that was looked up has changed since the last call."""
         found, self._changed = self._changed, False
         if found:
+            self._is_crowded = False
             self._asked.clear()
             self._without.clear()
         return found
+
+    def pods_changed(self) -> None:
+        """Follows a change of pods: a claim that only one pod may use may be free."""
+        self._changed = self._changed or self._is_crowded
 
     def any_of(self, pod: Pod) -> bool:
         """Whether a pod has claims."""
@@ -173,6 +180,7 @@ class PodClaims:
         if ONE_POD in _strings(claim.spec, "accessModes"):
             users = sum(_names_claim(one, name) for one in self._view.pods.values() if one.active)
             if users > 1:
+                self._is_crowded = True
                 share = f"may be used by one pod ({ONE_POD})"
                 return ClaimNeeds(why=f"{called} {share}, and {users} pods name it")
         volume = str(claim.spec.get("volumeName") or "")

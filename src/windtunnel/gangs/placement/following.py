@@ -5,7 +5,7 @@ been seen to end, and may be on nodes that are not known yet. If a node comes ba
 or another capacity, all state is rebuilt, which is rare.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 from typing import Final
 
@@ -15,7 +15,7 @@ from windtunnel.gangs.commands import Command, Delete
 from windtunnel.gangs.controllers.pod_gangs import BELOW_MINIMUM, MINIMUM_SCHEDULED, SCHEDULED
 from windtunnel.gangs.objects import FAILED, SUCCEEDED, Node, Pod
 from windtunnel.gangs.placement.asks import PodRules, PodShape
-from windtunnel.gangs.placement.claims import ClaimNeeds, PodClaims
+from windtunnel.gangs.placement.claims import PodClaims
 from windtunnel.gangs.placement.constraints import Fields
 from windtunnel.gangs.placement.placer import Binding, GangPlacer
 from windtunnel.gangs.placement.scheduler import GangScheduler, Planned
@@ -59,10 +59,16 @@ class FollowingScheduler:
         self._changes = self._view.watch()
         self._space = Space()
         placer = GangPlacer(self._space)
-        self._scheduler = GangScheduler(
-            self._view, self._space, placer, whole=False, only=self._name, claims=self._claims
-        )
         self._held: dict[str, _Held] = {}
+        self._scheduler = GangScheduler(
+            self._view,
+            self._space,
+            placer,
+            whole=False,
+            only=self._name,
+            claims=self._claims,
+            placed=self._placed,
+        )
         self._nodes: dict[str, Node | None] = {}
         self._other_shapes: dict[str, PodShape] = {}
         self._unknown: dict[str, dict[str, None]] = {}
@@ -71,6 +77,11 @@ class FollowingScheduler:
             self._add_node(node)
         for uid, (name, requests, spec) in self._others.items():
             self._take(uid, name, requests, spec)
+
+    def _placed(self) -> Iterator[tuple[Pod, str]]:
+        """Returns the pods whose room is taken: not all that the view shows as bound, yet."""
+        for held in self._held.values():
+            yield held.pod, held.node
 
     # Following the view.
 
@@ -128,7 +139,7 @@ class FollowingScheduler:
             self._unknown.setdefault(node, {})[uid] = None
             self._space.set_usable(self._space.by_name[node], usable=False)
             return
-        rules = self._scheduler.with_ports(spec, PodRules())
+        rules = self._scheduler.shapes.with_ports(spec, PodRules())
         shape = self._other_shapes[uid] = self._space.shape(requests, rules)
         self._space.shift(self._space.by_name[node], shape, -1)
 
@@ -136,9 +147,11 @@ class FollowingScheduler:
         """Applies the changes of the view."""
         if self._is_other_ground(self._changes):
             self._begin()
+        changes = self._changes
+        if changes.pods:
+            self._claims.pods_changed()
         if self._claims.changes():
             self._scheduler.claims_changed()
-        changes = self._changes
         for name in changes.nodes:
             node = self._view.nodes.get(name)
             if node is not None and name not in self._nodes:
@@ -167,7 +180,9 @@ class FollowingScheduler:
         if held is not None and not (there and pod is not None and pod.uid == held.uid):
             del self._held[name]
             if not held.pod.node:  # it was gone before its binding was seen
-                self._space.give(self._space.by_name[held.node], self._scheduler.shape_of(held.pod))
+                self._space.give(
+                    self._space.by_name[held.node], self._scheduler.shapes.of(held.pod)
+                )
             else:
                 if not held.ending:
                     self._scheduler.ending(held.pod)
@@ -177,7 +192,7 @@ class FollowingScheduler:
             return
         if held is None:
             held = self._held[name] = _Held(pod, pod.node)
-            shape = self._scheduler.shape_of(pod)
+            shape = self._scheduler.shapes.of(pod)
             self._space.shift(self._space.by_name[pod.node], shape, -1)
         if pod.terminating and not held.ending:
             held.ending = True
@@ -212,7 +227,7 @@ class FollowingScheduler:
         planned.bindings.remove(binding)
         held = self._held.pop(binding.pod, None)
         if held is not None:
-            shape = self._scheduler.shape_of(held.pod)
+            shape = self._scheduler.shapes.of(held.pod)
             self._space.give(self._space.by_name[binding.node], shape)
         self._scheduler.look_again()
 
@@ -231,13 +246,30 @@ class FollowingScheduler:
     def look_again(self) -> None:
         self._scheduler.look_again()
 
-    def claims_of(self, pod: str) -> ClaimNeeds:
-        """What the claims of a pod of the view need."""
-        return self._claims.of(self._view.pods[pod])
+    def wait_for_volumes(self, planned: Planned) -> dict[str, str]:
+        """Cancels the bindings of pods whose volumes are still to be provisioned, and the others of
+        their gangs too if these would not be whole. Returns those claims, each with the node to
+        provision its volume for: that of its first pod."""
+        claims: dict[str, str] = {}
+        by_gang: dict[str, list[Binding]] = {}
+        late: dict[str, list[Binding]] = {}
+        for one in planned.bindings:
+            by_gang.setdefault(one.gang, []).append(one)
+            unmade = self._claims.of(self._view.pods[one.pod]).unmade
+            if unmade:
+                late.setdefault(one.gang, []).append(one)
+            for claim in unmade:
+                claims.setdefault(claim, one.node)
+        for gang, cancelled in late.items():
+            kept = [one for one in by_gang[gang] if one not in cancelled]
+            whole = self._scheduler.is_whole_with(gang, kept)
+            for one in cancelled if whole else by_gang[gang]:
+                self.not_bound(planned, one)
+        return claims
 
-    def waits_for_claims(self, gang: str) -> bool:
-        """Whether a pod of a gang waits for a claim."""
-        return self._scheduler.is_blocked(gang)
+    def waits_for_claim(self, gang: str, pod: str) -> bool:
+        """Whether a pod waits for a claim, its own or one that its gang's minimum needs."""
+        return self._scheduler.waits_for_claim(gang, pod)
 
     def report(self, planned: Planned, now_s: float) -> list[Command]:
         """Returns the commands that report a pass, including the pods to evict."""

@@ -26,8 +26,8 @@ class GroupPods:
         self.waiting: Final[list[Place]] = []
         self.asks: list[PodAsk] | None = None
         """The requests of the waiting pods, in their order; None if not looked up yet."""
-        self.blocked = ""
-        """What one of them waits for beside room, as of then."""
+        self.blocked: list[PodAsk] = []
+        """Those that wait for something other than room, as of then; they are not in `asks`."""
         self.bound: Final[list[Place]] = []
         self.nodes: Final[list[str]] = []  # of the pods that are bound, in their order
 

@@ -155,9 +155,6 @@ class GangPlacer:
         if lacking is not None:
             done.verdicts.append(lacking)
             return False
-        if gang.blocked:
-            done.verdicts.append(PlacementVerdict(gang.name, Waiting.CLAIMS, gang.blocked))
-            return False
         if gang.patient and self._waits_for_its_nodes(gang, done):
             return False
         kind = kind_of(gang)
@@ -193,6 +190,7 @@ class GangPlacer:
         the rest is then freed, as minima of other gangs come first.
         """
         rest = [(one.name, pod) for one in gang.groups for pod in one.pods[one.missing() :]]
+        rest += [(one.name, pod) for one in gang.groups for pod in one.blocked]
         if not rest or not _is_packed(gang):
             return least.run()
         whole = self._search(gang, _minima_and(gang, rest))
@@ -439,12 +437,8 @@ class GangPlacer:
     # Above the minima.
 
     def _place_extras(self, gang: GangAsk, placed: dict[str, str], done: Pass) -> None:
-        if all(pod.name in placed for group in gang.groups for pod in group.pods):
-            return
-        if gang.blocked:
-            rest = [pod for one in gang.groups for pod in one.pods if pod.name not in placed]
-            says = why_extras(rest, gang.blocked)
-            done.verdicts.append(PlacementVerdict(gang.name, Waiting.EXTRAS, says))
+        blocked = [pod for group in gang.groups for pod in group.blocked]
+        if not blocked and all(pod.name in placed for one in gang.groups for pod in one.pods):
             return
         why: list[str] = []
         had = [node for nodes in self._placements.get(gang.reuse, {}).values() for node in nodes]
@@ -485,8 +479,10 @@ class GangPlacer:
             for pods in full.values():
                 more = self._search(_more(gang, group, pods, bound), {group.name: pods})
                 why.append(why_extras(pods, "" if gang.patient else why_not(self.space, more)[1]))
+        if blocked:
+            why.append(why_extras(blocked, blocked[0].blocked))
         if why:
-            stands = not self._held and not gang.patient
+            stands = not self._held and not gang.patient and not blocked
             says = "; ".join(why)
             done.verdicts.append(PlacementVerdict(gang.name, Waiting.EXTRAS, says, stands))
 
@@ -555,7 +551,7 @@ def kind_of(gang: GangAsk) -> GangKind | None:
         return None
     groups: list[GroupKind] = []
     for group in gang.groups:
-        if group.bound or group.spread is not None:
+        if group.bound or group.blocked or group.spread is not None:
             return None
         pods = group.pods[: group.minimum]
         if any(pod.shape.rules.joins for pod in pods):
@@ -583,10 +579,14 @@ def _is_nameless(gang: GangAsk, says: str) -> bool:
 def _lacking(gang: GangAsk) -> PlacementVerdict | None:
     """Returns a verdict for a gang that has too few pods for its minimum, which is not tried."""
     for group in gang.groups:
-        if len(group.pods) < group.missing():
-            have = len(group.pods) + len(group.bound)
+        waiting = len(group.pods) + len(group.blocked)
+        if waiting < group.missing():
+            have = waiting + len(group.bound)
             says = f"{have} of at least {group.minimum} pods of {group.name} may be scheduled"
             return PlacementVerdict(gang.name, Waiting.PODS, says)
+    for group in gang.groups:
+        if len(group.pods) < group.missing():
+            return PlacementVerdict(gang.name, Waiting.CLAIMS, group.blocked[0].blocked)
     return None
 
 

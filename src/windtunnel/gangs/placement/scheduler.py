@@ -6,7 +6,6 @@ incrementally, at the cost of what changed.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
@@ -20,22 +19,14 @@ from windtunnel.gangs.placement.asks import (
     PackConstraint,
     PartAsk,
     PodAsk,
-    PodRules,
     PodShape,
-    PodTerm,
     Tie,
-    both,
 )
 from windtunnel.gangs.placement.claims import PodClaims
 from windtunnel.gangs.placement.constraints import (
     NODE_NAME,
-    AffinityTerm,
-    Fields,
-    host_ports,
     reuses,
-    rules_of,
     spread_of,
-    terms_of,
 )
 from windtunnel.gangs.placement.gang_pods import Closeness, GangPods, GroupPods
 from windtunnel.gangs.placement.parking import ParkedGangs, Rank
@@ -49,6 +40,7 @@ from windtunnel.gangs.placement.placer import (
     VictimsBelow,
     kind_of,
 )
+from windtunnel.gangs.placement.shapes import PlacedPods, PodShapes
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.units import keys_of
 from windtunnel.gangs.placement.why import Waiting
@@ -113,11 +105,13 @@ class GangScheduler:
         whole: bool,
         only: str = "",
         claims: PodClaims | None = None,
+        placed: PlacedPods | None = None,
     ) -> None:
         self._view: Final = view
         self._claims: Final = claims  # None: pods have none, or all are met
         self._only: Final = only  # places gangs of this `schedulerName`; empty: all
         self.space: Final = space
+        self.shapes: Final = PodShapes(view, space, claims, placed)
         self._placer: Final = placer
         self._gangs: Final[dict[str, GangPods]] = {}
         self._gang_of: Final[dict[str, str]] = {}  # by pod that a gang refers to
@@ -136,14 +130,6 @@ class GangScheduler:
         self.again_s = INFINITY
         """When a wait ends and a pass is due, even if nothing has changed."""
         self._freed = -1  # the space's `freed` at the last pass
-        self._shapes: Final[dict[str, PodShape]] = {}
-        """By template; by pod if any pod has (anti-)affinity terms."""
-        self.terms: Final[dict[AffinityTerm, PodTerm]] = {}
-        """Terms of the pods seen so far, and counts by domain of the pods that they select."""
-        self._ports: Final[dict[tuple[str, str], PodTerm]] = {}
-        """By port of a node and address: the pods that use it."""
-        self._seen: Final[dict[str, None]] = {}
-        """Templates without terms, and pods whose terms are known."""
         self._levels: Final[dict[str, list[str]]] = {}
         self.verdicts: Final[dict[str, tuple[Waiting, str]]] = {}
         """Verdicts on the gangs that wait."""
@@ -171,8 +157,8 @@ class GangScheduler:
         touched: dict[str, list[str]] = {}
         for name in changes.pods:
             pod = self._view.pods.get(name)
-            if pod is not None and pod.template_hash not in self._seen:
-                self._see(pod)
+            if pod is not None and self.shapes.learn(pod):
+                self._ask_anew()
             gang_name = self._gang_of.get(name, "") if pod is None else pod.gang
             touched.setdefault(gang_name, []).append(name)
         for name in changes.gangs:
@@ -243,24 +229,9 @@ class GangScheduler:
         if name not in self._ending:
             self._placer.gone(name, "")
 
-    def _see(self, pod: Pod) -> None:
-        """Registers the (anti-)affinity terms of a pod."""
-        kind = f"{pod.clique}/{pod.index}/{pod.template_hash}"
-        if kind in self._seen:
-            return
-        terms = terms_of(pod)
-        self._seen[kind if terms else pod.template_hash] = None
-        for term in [term for term in terms if term not in self.terms]:
-            self._ask_anew()
-            made = self.terms[term] = self.space.term(term.topology_key, near=term.near)
-            for other in self._view.pods.values():
-                if other.node and term.matches(other):
-                    node = self.space.by_name[other.node]
-                    self.space.count_terms(node, PodRules(matches=(made,)), 1)
-
     def _ask_anew(self) -> None:
         """Works out again what every pod asks for."""
-        self._shapes.clear()
+        self.shapes.clear()
         self._unpark_all()
         for known in self._gangs.values():
             known.kind_of = -1
@@ -272,69 +243,29 @@ class GangScheduler:
         self._ask_anew()
         self.look_again()
 
-    def is_blocked(self, gang: str) -> bool:
-        """Whether a pod of a gang waits for a claim."""
+    def waits_for_claim(self, gang: str, pod: str) -> bool:
+        """Whether a pod waits for a claim, its own or one that its gang's minimum needs."""
+        if gang in self.verdicts and self.verdicts[gang][0] is Waiting.CLAIMS:
+            return True
         known = self._gangs.get(gang)
-        return known is not None and any(one.blocked for one in known.by_group.values())
+        groups = [] if known is None else list(known.by_group.values())
+        return any(one.name == pod for group in groups for one in group.blocked)
 
-    def with_ports(self, pod_spec: Fields, rules: PodRules) -> PodRules:
-        """Adds that no two pods use the same port of a node. The terms that a pod matches exist
-        from here on, so a term that is added later matches no pod that is already counted."""
-        ports = host_ports(pod_spec)
-        if not ports:
-            return rules
-        own = [self._port(port, address) for port, address in ports]
-        there = [*own, *(self._port(port, "") for port, _ in ports)]
-        matches = (*rules.matches, *dict.fromkeys(there))
-        return replace(rules, avoids=(*rules.avoids, *own), matches=matches)
-
-    def _port(self, port: str, address: str) -> PodTerm:
-        term = self._ports.get((port, address))
-        if term is None:
-            says = f" on which its host port {port} is free"
-            term = self._ports[port, address] = self.space.term(HOSTNAME, says=says)
-        return term
-
-    def shape_of(self, pod: Pod) -> PodShape:
-        kind = pod.template_hash
-        claims = self._claims
-        if claims is not None and not claims.any_of(pod):
-            claims = None
-        if claims is not None:
-            kind = f"{pod.name}/{kind}"
-        elif self.terms:  # the pod's own labels count
-            kind = f"{pod.clique}/{pod.index}/{kind}"
-        shape = self._shapes.get(kind)
-        if shape is None:
-            spec = pod.template.pod_spec
-            rules = self.with_ports(spec, rules_of(spec))
-            for selector in () if claims is None else claims.of(pod).selectors:
-                rules = replace(rules, selector=both(rules.selector, selector))
-            if self.terms:
-                far = [term for term in terms_of(pod) if not term.near]
-                near = [term for term in terms_of(pod) if term.near]
-                known = self.terms
-                rules = replace(
-                    rules,
-                    avoids=(
-                        *(known[term] for term in far if term.required),
-                        *rules.avoids,
-                    ),
-                    shuns=tuple(known[term] for term in far if not term.required),
-                    joins=tuple(known[term] for term in near if term.required),
-                    likes=tuple(known[term] for term in near if not term.required),
-                    matches=(
-                        *(made for term, made in known.items() if term.matches(pod)),
-                        *rules.matches,
-                    ),
-                )
-            shape = self._shapes[kind] = self.space.shape(pod.requests, rules)
-        return shape
+    def is_whole_with(self, gang: str, bindings: Iterable[Binding]) -> bool:
+        """Whether a gang has its minimum once these bindings are made."""
+        more: dict[str, int] = {}
+        for one in bindings:
+            more[one.group] = more.get(one.group, 0) + 1
+        known = self._gangs[gang]
+        return all(
+            len(known.by_group[group.name].bound) + more.get(group.name, 0) >= group.min_replicas
+            for group in known.groups
+        )
 
     def ending(self, pod: Pod) -> None:
         """Records that a pod on a node was deleted: its room will be free."""
         self._ending.setdefault(pod.gang, {})[pod.name] = pod.deleted_s
-        shape = self._releasing[pod.name] = self.shape_of(pod)
+        shape = self._releasing[pod.name] = self.shapes.of(pod)
         self.space.releasing(self.space.by_name[pod.node], shape)
 
     def overdue(self, pod: Pod) -> None:
@@ -350,7 +281,7 @@ class GangScheduler:
         if not leaving:
             del self._ending[pod.gang]
         self.overdue(pod)
-        self.space.give(self.space.by_name[pod.node], self.shape_of(pod))
+        self.space.give(self.space.by_name[pod.node], self.shapes.of(pod))
         known = self._gangs.get(pod.gang)
         if known is None or not any(group.bound for group in known.by_group.values()):
             self._placer.gone(pod.gang, pod.set_name)
@@ -448,8 +379,8 @@ class GangScheduler:
         near = False
         for binding in done.bindings:
             pod = self._view.pods.get(binding.pod)
-            if pod is not None and self.terms:
-                near = near or any(term.near for term in self.shape_of(pod).rules.matches)
+            if pod is not None and self.shapes.terms:
+                near = near or any(term.near for term in self.shapes.of(pod).rules.matches)
             self._news = self._gangs[binding.gang].follow(binding.pod, pod) or self._news
         if self._whole:
             self._check_admitted(done)
@@ -535,6 +466,7 @@ class GangScheduler:
                     list(found.nodes),
                     _pack(group.pack),
                     spread_of(notes, gang.topology, view.levels),
+                    list(found.blocked),
                 )
             )
         owner = view.sets.get(gang.set_name)
@@ -557,18 +489,19 @@ class GangScheduler:
             topology=gang.topology,
             reuse=reuse,
             patient=bool(reuse) and self._is_patient(reuse, now_s),
-            blocked=next((one.blocked for one in known.by_group.values() if one.blocked), ""),
             near=self._base_nodes(gang, known),
             preempts=self._preempts(gang),
         )
 
     def _pod_asks(self, group: GroupPods) -> list[PodAsk]:
+        """Returns the requests of the pods that can be placed, and looks up which are blocked."""
         if group.asks is None:
-            pods = [self._view.pods[name] for _, _, name in group.waiting]
-            group.asks = [PodAsk(pod.name, self.shape_of(pod)) for pod in pods]
-            if self._claims is not None:
-                why = [self._claims.of(pod).why for pod in pods]
-                group.blocked = next(filter(None, why), "")
+            group.asks, group.blocked = [], []
+            for _, _, name in group.waiting:
+                pod = self._view.pods[name]
+                why = "" if self._claims is None else self._claims.of(pod).why
+                ask = PodAsk(name, self.shapes.of(pod), why)
+                (group.blocked if why else group.asks).append(ask)
         return list(group.asks)
 
     def _base_nodes(self, gang: PodGang, known: GangPods) -> list[str]:
@@ -616,7 +549,7 @@ class GangScheduler:
     def _members(self, group: PodGroup, known: GangPods) -> list[Member]:
         pods = [self._view.pods[name] for _, _, name in known.by_group[group.name].bound]
         return [
-            Member(pod.name, pod.node, self.shape_of(pod), extra=place >= group.min_replicas)
+            Member(pod.name, pod.node, self.shapes.of(pod), extra=place >= group.min_replicas)
             for place, pod in enumerate(pods)
         ]
 

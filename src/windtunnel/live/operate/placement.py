@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from windtunnel.core.errors import MALFORMED, InputError
@@ -87,7 +87,8 @@ class Placement:
         if self._client is None or not self._scheduler.is_due(now_s):
             return []
         planned = self._scheduler.plan(now_s)
-        await self._ask_for_volumes(self._client, planned)
+        claims = self._scheduler.wait_for_volumes(planned)
+        await asyncio.gather(*(self._select(self._client, *one) for one in claims.items()))
         bindings = list(planned.bindings)
         done = await asyncio.gather(*(self._bind_twice(self._client, one) for one in bindings))
         for binding, is_bound in zip(bindings, done, strict=True):
@@ -111,20 +112,8 @@ class Placement:
             await self._tell_pods(self._client, one)
         return [one for one in commands if not isinstance(one, Delete)]
 
-    async def _ask_for_volumes(self, client: Client, planned: Planned) -> None:
-        """Volumes that are made for their first pod are made where it was to go: its gang waits for
-        them, and is bound where they are reached from."""
-        wanted: dict[str, str] = {}
-        waiting: dict[str, None] = {}
-        for one in planned.bindings:
-            for claim in self._scheduler.claims_of(one.pod).unmade:
-                wanted.setdefault(claim, one.node)
-                waiting[one.gang] = None
-        for one in [one for one in planned.bindings if one.gang in waiting]:
-            self._scheduler.not_bound(planned, one)
-        await asyncio.gather(*(self._select(client, *one) for one in wanted.items()))
-
     async def _select(self, client: Client, claim: str, node: str) -> None:
+        """Requests a claim's volume for a node."""
         cache = self._mirror.objects[VOLUME_CLAIM].cache
         raw = self._mirror.raw(VOLUME_CLAIM, claim)
         if raw is None:
@@ -193,11 +182,13 @@ class Placement:
         names = [] if gang is None else [pod for one in gang.groups for pod in one.pods]
         pods = [self._mirror.view.pods.get(name) for name in names]
         waiting = [pod.name for pod in pods if pod is not None and not pod.node and not pod.gates]
-        # No machine helps a pod that waits for a claim: who adds machines goes by the reason.
-        claims = self._scheduler.waits_for_claims(command.name)
-        reason = Waiting.CLAIMS.value if claims else "Unschedulable"
-        says = command.why_pending
-        await asyncio.gather(*(self._tell(client, pod, reason, says) for pod in waiting))
+        told: list[Awaitable[None]] = []
+        for pod in waiting:
+            # No machine helps a pod that waits for a claim: who adds machines goes by the reason.
+            claims = self._scheduler.waits_for_claim(command.name, pod)
+            reason = Waiting.CLAIMS.value if claims else "Unschedulable"
+            told.append(self._tell(client, pod, reason, command.why_pending))
+        await asyncio.gather(*told)
 
     async def _tell(self, client: Client, name: str, reason: str, says: str) -> None:
         meta = self._meta(name)

@@ -31,7 +31,7 @@ def _miscounted(cluster: SimCluster) -> str | None:
     for pod in cluster.view.pods.values():
         if pod.node:
             sums = taken.setdefault(pod.node, [0] * len(space.resource_names))
-            for resource, amount in cluster.scheduler.shape_of(pod).needs:
+            for resource, amount in cluster.scheduler.shapes.of(pod).needs:
                 sums[resource] += amount
     for node in space.nodes:
         sums = taken.get(node.name, [0] * len(space.resource_names))
@@ -44,7 +44,7 @@ def _miscounted(cluster: SimCluster) -> str | None:
 
 def _apart(cluster: SimCluster) -> str | None:
     """Affinity terms count their pods correctly, and pods that must be apart are."""
-    for term, kept in cluster.scheduler.terms.items():
+    for term, kept in cluster.scheduler.shapes.terms.items():
         counts: dict[str, int] = {}
         for pod in cluster.view.pods.values():
             if pod.node and term.matches(pod):
