@@ -90,6 +90,9 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
         MACHINES + "test_a_machine_whose_node_is_gone_is_replaced",
         MACHINES + "test_a_machine_that_vanishes_between_two_cycles_can_be_had_again",
     ),
+    "a node deleted while no operator ran": (
+        HERE + "test_pods_of_a_node_that_was_deleted_while_no_operator_ran_are_lost",
+    ),
     "a label taken off a pod": (HERE + "test_a_label_that_somebody_takes_off_a_pod_is_put_back",),
     "the owner taken off a pod": (
         HERE + "test_a_pod_that_loses_its_owner_is_told_and_replaced_once",

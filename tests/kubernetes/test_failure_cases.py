@@ -671,6 +671,30 @@ async def test_pods_of_a_node_that_was_replaced_under_its_name_are_lost(cluster:
         assert not old & {pod.metadata.uid for pod in on.kubelets.alive()}
 
 
+async def test_pods_of_a_node_that_was_deleted_while_no_operator_ran_are_lost(
+    cluster: Cluster,
+) -> None:
+    async with stage(cluster, slots=None, operator=False) as on:
+        first, second = [await add(on, number) for number in range(2)]
+        async with running(on.operator):
+            await on.apply(placed(on, 2))
+            await on.until_ready(2)
+        old = on.kubelets.alive("web-0-a")
+        assert {pod.spec["nodeName"] for pod in old} == {first}
+        await on.kubelets.fail_node(first)
+        await on.client.delete(NODES, "", first)
+        on.operator = Operator(cluster, placing=True)
+        async with running(on.operator):
+            await on.until(
+                lambda: (
+                    {pod.spec.get("nodeName") for pod in on.kubelets.alive()} == {second}
+                    and on.kubelets.ready("web-0-a") == 2
+                )
+            )
+        assert len(on.ever) == 4, "each is replaced once"
+        await on.client.delete(NODES, "", second)
+
+
 async def test_many_sets_with_a_restart_in_the_middle(cluster: Cluster) -> None:
     async with stage(cluster, slots=200, operator=False) as on:
         for number in range(30):

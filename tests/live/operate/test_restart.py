@@ -1,12 +1,16 @@
 """What a restart costs: no code that is not run, and no look at pods for each node."""
 
+import asyncio
 import subprocess
 import sys
 from unittest.mock import AsyncMock
 
+from windtunnel.core.loop import INFINITY
 from windtunnel.gangs.objects import NODE, POD
+from windtunnel.live.kubernetes.errors import NoAnswer
 from windtunnel.live.kubernetes.resources import Meta, OwnerReference
 from windtunnel.live.operate.mirror import Mirror
+from windtunnel.live.operate.orphans import AGAIN_S, FIRST_S, MissingNodes
 from windtunnel.live.operate.received import Received
 
 LOADS = """
@@ -82,3 +86,46 @@ def test_pods_of_a_node_that_has_failed_are_lost_at_once() -> None:
     assert node(3, "True") == (True, "Running")
     assert node(4, "Unknown", "node.kubernetes.io/out-of-service") == (False, "Failed")
     assert node(5, "True") == (True, "Running")
+
+
+def test_pods_of_nodes_deleted_before_the_start_are_lost_once_that_is_certain() -> None:
+    now_s = 2e9
+    client = AsyncMock()
+    mirror = Mirror(client, lambda: now_s, placing=True)
+    missing = MissingNodes(mirror, client, lambda: now_s)
+    at = "2026-11-16T10:00:09Z"
+    for node in ("a", "b"):
+        mirror.objects[POD].cache.show(bound(f"p-{node}", node, at))
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    node_b = Received(metadata=Meta(name="b", uid="b"), status=ready)
+
+    def phases() -> dict[str, str]:
+        return {name: pod.phase for name, pod in mirror.view.pods.items()}
+
+    def look(after_s: float) -> None:
+        nonlocal now_s
+        now_s += after_s
+        asyncio.run(missing.check())
+
+    look(0.0)
+    mirror.objects[NODE].cache.show(node_b)  # the watch of nodes was behind that of pods
+    assert client.find.await_count == 0, "it waits for the watch first"
+    client.find.side_effect = NoAnswer("away")
+    look(FIRST_S)
+    assert phases() == {"p-a": "Running", "p-b": "Running"}, "no answer proves nothing"
+    client.find.side_effect = None
+    client.find.return_value = Received(metadata=Meta(name="a", uid="a"))
+    look(AGAIN_S)
+    assert phases() == {"p-a": "Running", "p-b": "Running"}, "the node exists"
+
+    async def bound_meanwhile(*_: object) -> None:
+        mirror.objects[POD].cache.show(bound("p-new", "a", at))
+
+    client.find.side_effect = bound_meanwhile
+    look(AGAIN_S)
+    assert phases() == {"p-a": "Failed", "p-b": "Running", "p-new": "Running"}
+    assert {call.args[2] for call in client.find.await_args_list} == {"a"}
+    mirror.objects[NODE].cache.show(Received(metadata=Meta(name="a", uid="a2"), status=ready))
+    assert phases()["p-new"] == "Running"
+    look(AGAIN_S)
+    assert missing.next_s() == INFINITY, "no more to ask"

@@ -36,7 +36,7 @@ from windtunnel.gangs.statuses import Condition, ObjectEvent
 from windtunnel.live.kubernetes.events import EventRecorder, Subject
 from windtunnel.live.kubernetes.pacing import Backoff
 from windtunnel.live.operate.mirror import RESOURCES, InvalidSet, Mirror
-from windtunnel.live.operate.orphans import Orphans
+from windtunnel.live.operate.orphans import MissingNodes, Orphans
 from windtunnel.live.operate.refusals import Refusals
 from windtunnel.live.operate.takeover import Takeover
 from windtunnel.live.operate.writer import CallAnswer, CallOutcome, Versions, Writer
@@ -106,6 +106,7 @@ class GangOperator:
         """Whether it was reported that the API server does not answer."""
         self._refusals: Final = Refusals(mirror.view, now_s())
         self._orphans: Final = None if writer is None else Orphans(mirror, writer.client, now_s)
+        self._nodes: Final = None if writer is None else MissingNodes(mirror, writer.client, now_s)
         self._takeover: Final = Takeover(mirror, writer, self._taken, self._not_taken)
         self._take_again_s = INFINITY
         self._tell_again_s = INFINITY
@@ -130,6 +131,8 @@ class GangOperator:
                 ]
                 if self._orphans is not None:
                     tasks.append((self._sweep, self._orphans.next_s))
+                if self._nodes is not None:
+                    tasks.append((self._nodes.check, self._nodes.next_s))
                 if self._placement is not None:
                     tasks.append((self._place, self._placement.next_s))
                 looked = [asyncio.Event() for _ in tasks]

@@ -132,8 +132,11 @@ class Mirror:
         """Called for every pod after the view has changed, also for pods that belong to no gang."""
         self._bound: Final[dict[str, dict[str, None]]] = {}
         """By node: the pods of the view that are bound to it."""
-        self._gone_nodes: Final[dict[str, None]] = {}
-        """Nodes that were there and are not any more, while pods are bound to them."""
+        self._gone_nodes: Final[dict[str, set[str]]] = {}
+        """By node that does not exist any more: the uids of the pods that were bound to it."""
+        self.unseen_nodes: Final[dict[str, None]] = {}
+        """Nodes that pods are bound to and that no list or watch has shown: they come later, or
+        were deleted while no operator watched."""
         self._now_s: Final = now_s
         self._namespace: Final = namespace
         self.objects: Final[dict[str, Reflector[Received]]] = {}
@@ -192,17 +195,20 @@ class Mirror:
 
     def _handler(self, kind: str) -> Callable[[Any, Any], None]:
         def change(before: Any, after: Any) -> None:
-            self.changes += 1
-            self.woken.set()
             name = name_of((after or before).metadata)
-            if self.on_change is not None:
-                self.on_change(kind, name, after)
+            self._notice(kind, name, after)
             self.take(kind, name, after)
             if kind == POD:
                 for watcher in self.pod_watchers:
                     watcher(before, after)
 
         return change
+
+    def _notice(self, kind: str, name: str, after: Any) -> None:
+        self.changes += 1
+        self.woken.set()
+        if self.on_change is not None:
+            self.on_change(kind, name, after)
 
     def take(self, kind: str, name: str, after: Any) -> None:
         """Takes over an object that was added or changed, or, if None, is gone."""
@@ -221,8 +227,7 @@ class Mirror:
             if known is not None:
                 self._remove(known)
             if kind == NODE and name in self._bound:
-                self._gone_nodes[name] = None
-                self._read_again(name, self._bound[name])
+                self._lose(name, self.pods_on(name))
         elif kind != POD or (_is_of_clique(after) and self._is_watched(after)):
             self._put(kind, name, after)
         elif (pod := self.view.pods.get(name)) is not None:
@@ -255,8 +260,11 @@ class Mirror:
             if known is not None and known.uid != after.metadata.uid:
                 self.view.remove(known)
             return
-        if isinstance(thing, Pod) and thing.node in self._gone_nodes:
-            thing.phase = FAILED  # Kubernetes deletes it in a while
+        if isinstance(thing, Pod) and thing.node and thing.node not in self.view.nodes:
+            if thing.uid in self._gone_nodes.get(thing.node, ()):
+                thing.phase = FAILED  # Kubernetes deletes it in a while
+            else:
+                self.unseen_nodes[thing.node] = None
         if isinstance(thing, Node):
             self._put_node(thing)
             return
@@ -271,6 +279,7 @@ class Mirror:
         known = self.view.nodes.get(node.name)
         was_ready, uid = (True, "") if known is None else (known.ready, known.uid)
         dead = is_out_of_service(node) or (known is not None and is_out_of_service(known))
+        self.unseen_nodes.pop(node.name, None)
         if node.name in self._gone_nodes:
             del self._gone_nodes[node.name]
             dead = True
@@ -306,6 +315,24 @@ class Mirror:
             if not on_node:
                 self._bound.pop(known.node, None)
                 self._gone_nodes.pop(known.node, None)
+                self.unseen_nodes.pop(known.node, None)
+
+    def pods_on(self, node: str) -> list[str]:
+        """The uids of the pods of the view that are bound to a node."""
+        return [self.view.pods[name].uid for name in self._bound.get(node, ())]
+
+    def node_is_gone(self, name: str, pods: Iterable[str]) -> None:
+        """Follows that one of the `unseen_nodes` did not exist once these pods (uids) were bound to
+        it, as the API server says."""
+        if name in self.unseen_nodes:
+            self._notice(NODE, name, None)
+            self._lose(name, pods)
+
+    def _lose(self, node: str, pods: Iterable[str]) -> None:
+        """Reads the pods of a node that is gone again."""
+        self.unseen_nodes.pop(node, None)
+        self._gone_nodes.setdefault(node, set()).update(pods)
+        self._read_again(node, self._bound[node])
 
     def _read_again(self, node: str, pods: Iterable[str]) -> None:
         for name in list(pods):

@@ -1,5 +1,5 @@
-"""Deletes objects whose owners are gone, if Kubernetes' garbage collector is slow or absent. That
-an owner is missing in the cache proves nothing, so the API server is asked first."""
+"""Objects whose owners are gone, and pods whose nodes are, if Kubernetes' garbage collector is slow
+or absent. That something is missing in the cache proves nothing, so the API server is asked."""
 
 from __future__ import annotations
 
@@ -8,17 +8,48 @@ from typing import Final
 
 from windtunnel.core.loop import INFINITY
 from windtunnel.gangs.kubernetes.calls import ApiCall, deletes
-from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Owned
+from windtunnel.gangs.objects import CLIQUE, GROUP, NODE, SET, Owned
 from windtunnel.live.kubernetes.client import Client
 from windtunnel.live.kubernetes.errors import KubernetesError, NotLeader
 from windtunnel.live.kubernetes.resources import Meta, Object
 from windtunnel.live.operate.mirror import RESOURCES, Mirror
 
 FIRST_S: Final = 1.0
-"""By then the garbage collector has usually done it, or the cache has shown the owner."""
+"""By then the garbage collector has usually done it, or the cache has shown the object."""
 AGAIN_S: Final = 5.0
 LEFT_TO_KUBERNETES: Final = ("ServiceAccount", "Role", "RoleBinding", "Secret")
 """The operator may not delete these."""
+
+
+class MissingNodes:
+    """Checks nodes that pods are bound to and that are not in the view."""
+
+    def __init__(self, mirror: Mirror, client: Client, now_s: Callable[[], float]) -> None:
+        self._mirror: Final = mirror
+        self._client: Final = client
+        self._now_s: Final = now_s
+        self._due: dict[str, float] = {}
+        """By node: when to ask for it."""
+
+    def next_s(self) -> float:
+        return min(self._due.values(), default=INFINITY)
+
+    async def check(self) -> None:
+        """Lets the mirror know of nodes that do not exist: their pods are lost."""
+        now_s = self._now_s()
+        unseen = self._mirror.unseen_nodes
+        self._due = {name: self._due.get(name, now_s + FIRST_S) for name in unseen}
+        for name in [name for name, due_s in self._due.items() if due_s <= now_s]:
+            self._due[name] = now_s + AGAIN_S
+            pods = self._mirror.pods_on(name)
+            try:
+                found = await self._client.find(RESOURCES[NODE], "", name, Object)
+            except NotLeader:
+                raise
+            except KubernetesError:
+                continue
+            if found is None:
+                self._mirror.node_is_gone(name, pods)
 
 
 class Orphans:
