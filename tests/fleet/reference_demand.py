@@ -6,10 +6,10 @@ Everything is computed from all nodes and pods, each time anew.
 from dataclasses import replace
 
 from windtunnel.core.taints import ALL_TAINTS, tolerates
-from windtunnel.fleet.demand import (
+from windtunnel.fleet.demand import PATIENCE_S
+from windtunnel.fleet.requests import (
     ACCELERATOR,
     GPU,
-    PATIENCE_S,
     TAINTS,
     DemandRow,
     MachineKind,
@@ -83,7 +83,7 @@ class ReferenceDemand:
         self._extra: dict[str, str] = {}
         self._kind_of: dict[str, MachineKind | None] = {}
         self.rows: dict[str, DemandRow] = {}
-        self.homeless: dict[str, bool] = {}
+        self.unplaceable: dict[str, bool] = {}
 
     def look(self, now_s: float) -> None:
         machines = sorted(self.holders, key=lambda name: self.holders[name][1])
@@ -160,7 +160,7 @@ class ReferenceDemand:
         kind = self._smallest(pod)
         if kind is None:
             anyone = replace(pod, tolerations=(ALL_TAINTS,))
-            self.homeless[pod.name] = self._smallest(anyone) is not None
+            self.unplaceable[pod.name] = self._smallest(anyone) is not None
             return None
         size = int(kind.capacity[GPU]) if int(pod.requests.get(GPU, 0.0)) else 0
         machines, same = 1, self.together.get(pod.gang, "")

@@ -5,15 +5,8 @@ from hypothesis import strategies as st
 
 from tests.fleet.reference_demand import ReferenceDemand, SlowNode, SlowPod
 from windtunnel.core.taints import ALL_TAINTS, Toleration
-from windtunnel.fleet.demand import (
-    ACCELERATOR,
-    CPU,
-    GPU,
-    TAINTS,
-    Demand,
-    MachineKind,
-    PodRequest,
-)
+from windtunnel.fleet.demand import Demand
+from windtunnel.fleet.requests import ACCELERATOR, CPU, GPU, TAINTS, MachineKind, PodRequest
 from windtunnel.fleet.requirements import requirement
 
 KINDS = [
@@ -161,7 +154,7 @@ class Both:
         self.slow.look(self.now_s)
         self.fast.look(self.now_s)
         assert self.fast.rows == list(self.slow.rows.values())
-        assert self.fast.homeless == self.slow.homeless
+        assert self.fast.unplaceable == self.slow.unplaceable
         assert (before - set(self.fast.dropped)) | set(self.fast.added) == set(self.slow.rows)
         self.fast.added.clear()
         self.fast.dropped.clear()
@@ -186,11 +179,11 @@ def test_a_machine_is_asked_for_that_meets_the_affinity_of_a_pod() -> None:
     (row,) = demand.rows
     assert row.accelerators == 8
     assert NOT_H200 in row.need("c").profile.requirements
-    assert demand.homeless == {}
+    assert demand.unplaceable == {}
     nowhere = ((requirement(ACCELERATOR, "In", ["tpu"]),),)
     demand.pod(PodRequest("q", "v", {}, {}, affinity=nowhere), "", pending=True, gated=False)
     demand.look(1.0)
-    assert list(demand.homeless) == ["q"]
+    assert list(demand.unplaceable) == ["q"]
 
 
 def test_a_machine_is_asked_for_whose_taints_a_pod_tolerates() -> None:
@@ -213,7 +206,7 @@ def test_a_machine_is_asked_for_whose_taints_a_pod_tolerates() -> None:
     for name, gpus in (("kept off", 8.0), ("too large", 9.0)):
         demand.pod(PodRequest(name, name, {GPU: gpus}, {}), "", pending=True, gated=False)
     demand.look(0.0)
-    assert demand.homeless == {"kept off": True, "too large": False}
+    assert demand.unplaceable == {"kept off": True, "too large": False}
 
 
 def test_a_restart_goes_on_with_the_rows_that_pods_still_need() -> None:

@@ -541,7 +541,7 @@ class Server(Schedule):
             elif request.pauses is not None:
                 request.resume(step.start_s)
         steps: i64 = 0
-        if step.pure and not step.finishing and not self._somebody_enters():
+        if step.pure and not step.finishing and not self._next_step_admits():
             ends = self._decoding.steps_to_first_end()
             steps = self._decoding.affordable(ends, self.pool.free)
         if steps > 0:
@@ -559,7 +559,7 @@ class Server(Schedule):
                 at_s = self._loads[0][0]
         self.wake_s = at_s
 
-    def _somebody_enters(self) -> bool:
+    def _next_step_admits(self) -> bool:
         """Whether the next step would admit a request."""
         return (self.waiting.count > 0 or self._transferred.count > 0) and self._could_admit()
 

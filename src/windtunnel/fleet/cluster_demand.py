@@ -10,12 +10,12 @@ from typing import Any, Final, Protocol
 
 from windtunnel.core.errors import MALFORMED, InputError
 from windtunnel.core.taints import Taint, Toleration, toleration_of
-from windtunnel.fleet.demand import (
+from windtunnel.fleet.demand import Demand
+from windtunnel.fleet.requests import (
     CPU,
     GPU,
     MEMORY,
     TAINTS,
-    Demand,
     MachineKind,
     NodeTerm,
     PodRequest,

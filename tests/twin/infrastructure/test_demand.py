@@ -2,7 +2,8 @@
 
 from windtunnel.core.loop import Loop
 from windtunnel.fleet.cluster_demand import ClusterDemand
-from windtunnel.fleet.demand import ACCELERATOR, GPU, PATIENCE_S, MachineKind
+from windtunnel.fleet.demand import PATIENCE_S
+from windtunnel.fleet.requests import ACCELERATOR, GPU, MachineKind
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import Node
 from windtunnel.gangs.placement.constraints import REQUIRED, apart_by_host, node_terms
@@ -109,7 +110,7 @@ def test_the_smallest_machine_that_holds_a_pod() -> None:
 def test_a_pod_that_no_machine_holds_is_told() -> None:
     world = World(LARGE, pods=1, gpus=16)
     assert world.ask() == []
-    assert len(world.rows.demand.homeless) == 1
+    assert len(world.rows.demand.unplaceable) == 1
 
 
 def test_a_row_is_kept_while_its_machine_is_in_use() -> None:

@@ -33,7 +33,7 @@ class ColumnGraph:
             for number in range(len(parents))
         )
         self.roots: Final = tuple(number for number, above in enumerate(parents) if not above)
-        self._refuse_circles()
+        self._refuse_cycles()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -49,7 +49,7 @@ class ColumnGraph:
                 waiting += self.children[number]
         return found
 
-    def _refuse_circles(self) -> None:
+    def _refuse_cycles(self) -> None:
         missing = [len(above) for above in self.parents]
         ready = list(self.roots)
         reached = 0
@@ -60,14 +60,14 @@ class ColumnGraph:
                 if missing[child] == 0:
                     ready.append(child)
         if reached < len(self.names):
-            circle = self._circle(next(n for n, left in enumerate(missing) if left > 0), missing)
+            cycle = self._cycle(next(n for n, left in enumerate(missing) if left > 0), missing)
             raise InputError(
                 "columns need each other in a cycle: "
-                + ", ".join(f"{one} needs {other}" for one, other in pairwise(circle)),
+                + ", ".join(f"{one} needs {other}" for one, other in pairwise(cycle)),
                 hint="one of them must do without another",
             )
 
-    def _circle(self, start: int, missing: list[int]) -> list[str]:
+    def _cycle(self, start: int, missing: list[int]) -> list[str]:
         """Returns the names along one cycle, from a column back to itself."""
         path = [start]
         while True:

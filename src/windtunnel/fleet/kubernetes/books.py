@@ -10,7 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.demand import Demand, DemandRow
+from windtunnel.fleet.demand import Demand
+from windtunnel.fleet.requests import DemandRow
 from windtunnel.fleet.requirements import MachineRequirement
 
 ROWS: Final = "rows"

@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 from windtunnel.core.taints import taint_of
-from windtunnel.fleet.demand import ACCELERATOR, CPU, GPU, MEMORY
 from windtunnel.fleet.kubernetes.objects import (
     CLAIM,
     CREATE,
@@ -20,6 +19,7 @@ from windtunnel.fleet.kubernetes.objects import (
     is_true,
 )
 from windtunnel.fleet.kubernetes.settings import LivePool
+from windtunnel.fleet.requests import ACCELERATOR, CPU, GPU, MEMORY
 from windtunnel.fleet.settings import FleetPool
 from windtunnel.fleet.shape import INSTANCE_TYPE, ZONE
 

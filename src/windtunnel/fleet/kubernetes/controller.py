@@ -123,7 +123,7 @@ class ShardController:
         """Decisions since the driver last took them."""
         self.verdicts: dict[str, str] = {}
         """By need that is short: the reason."""
-        self._homeless: Final[dict[str, bool]] = {}
+        self._unplaceable: Final[dict[str, bool]] = {}
         self._pod_of_row: Final = {one.name: one.pod for one in books.rows}
 
     # What is observed.
@@ -235,15 +235,15 @@ class ShardController:
                 self._pod_of_row[name] = row.pod.name
         for name in demand.dropped:
             self._pod_of_row.pop(name, None)
-        for pod, by_taints in demand.homeless.items():
-            if pod not in self._homeless:
+        for pod, by_taints in demand.unplaceable.items():
+            if pod not in self._unplaceable:
                 why = "no kind of machine of the fleet can hold it"
                 if by_taints:
                     why += ": it does not tolerate the taints of those that are large enough"
                 self._decide("no_kind", "", None, why, pod)
-        self._homeless.clear()
-        self._homeless.update(demand.homeless)
-        demand.homeless.clear()
+        self._unplaceable.clear()
+        self._unplaceable.update(demand.unplaceable)
+        demand.unplaceable.clear()
         if demand.added or demand.dropped or not self.driver.cycles > 1:
             self._wanted_text = books_of(demand, self._pod_of_row).text()
             self.provider.held_back = self._wanted_text != self._stored_text

@@ -24,27 +24,19 @@ from typing import Final
 import msgspec
 
 from windtunnel.core.loop import INFINITY
-from windtunnel.fleet.demand import (
-    ACCELERATOR,
-    DemandRow,
-    MachineKind,
-)
+from windtunnel.fleet.kubernetes.calls import first_call, follow_up, noted
 from windtunnel.fleet.kubernetes.claims import (
-    create_call,
-    delete_call,
     is_initialized,
     node_name,
     why_given_up,
 )
 from windtunnel.fleet.kubernetes.machines import SourcedPool, TrackedMachine
 from windtunnel.fleet.kubernetes.objects import (
-    CLAIM,
     CONFIGURE,
     DRAIN,
     EVICT,
     IDLE,
     MACHINE,
-    NODE,
     WANTED,
     FleetCall,
     NodeState,
@@ -52,8 +44,6 @@ from windtunnel.fleet.kubernetes.objects import (
     PodOnNode,
     ProviderOutcome,
     Received,
-    evict_call,
-    note_call,
     note_of,
     pod_on_node,
 )
@@ -62,6 +52,7 @@ from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.orders import CREATE, DELETE, TAG, MachineOrder
 from windtunnel.fleet.provider import CAPACITY, PAGE, PERMANENT, STEPS, ChangeLog, Completion, Page
+from windtunnel.fleet.requests import ACCELERATOR, DemandRow, MachineKind
 from windtunnel.fleet.shape import ZONE
 from windtunnel.fleet.states import (
     CONFIGURED,
@@ -84,8 +75,6 @@ SHOWN_S: Final = 1.0
 """Delay after which a deletion should be visible."""
 NODE_SHOWN_S: Final = 30.0
 """How long a NodeClaim may be visible before its node is."""
-EVICTIONS: Final = 32
-"""Maximum evictions at once from one machine."""
 LOST_SHARE: Final = 0.5
 """If a larger share of nodes is not ready, the cause is not the nodes themselves."""
 
@@ -543,7 +532,8 @@ class KubernetesProvider:
                 return [msgspec.structs.replace(call, begins=operation)]
         if machine.claim is None:
             return []
-        return self._follow_up(machine, record, now_s)
+        node, pods = self._nodes.get(machine.node), self._pods.get(machine.node, {})
+        return follow_up(machine, record, node, pods, now_s)
 
     def _order_call(
         self, machine: TrackedMachine, order: MachineOrder, record: Machine, now_s: float
@@ -563,7 +553,7 @@ class KubernetesProvider:
             machine.order = None  # it gets no answer, and a lost one is sent again
             if state not in (CONFIGURING, CONFIGURED):
                 return None
-            return self._note(machine, note, "it is counted for another need")
+            return noted(machine, note, "it is counted for another need")
         step = STEPS[operation]
         if state == step.under_way:
             machine.sent = True  # its completion answers the newer order
@@ -572,106 +562,10 @@ class KubernetesProvider:
             error = f"it is {STATES[state]}; {operation} begins at {STATES[step.start]}"
             self._fail(machine, error, "passing")
             return None
-        return self._first_call(machine, order, record, note)
-
-    def _first_call(
-        self, machine: TrackedMachine, order: MachineOrder, record: Machine, note: Note
-    ) -> FleetCall | None:
-        operation, claim = order.operation, machine.claim
-        if operation == CREATE:
-            note = msgspec.structs.replace(note, goal=WANTED)
-            pool = machine.pool
-            why = f"for need {order.need.group}" if order.need is not None else "for no need"
-            return create_call(self._name, machine.id, pool.settings, pool.live, note, why)
-        assert claim is not None
-        if operation == DELETE:
-            if machine.is_node:
-                self._fail(machine, "a node that exists is not ours to delete", PERMANENT)
-                return None
-            return delete_call(machine.id, claim, "idle for longer than its kind is held")
-        if operation == CONFIGURE:
-            return self._note(machine, note, "it joins")
-        held = machine.note.need if machine.note is not None else record.holder
-        drains = msgspec.structs.replace(note, goal=DRAIN, need=held, promised=order.need)
-        why = "another need gets it" if order.need is not None else "no need counts on it"
-        return self._note(machine, drains, why)
-
-    def _note(self, machine: TrackedMachine, note: Note, why: str) -> FleetCall:
-        assert machine.claim is not None
-        kind = NODE if machine.is_node else CLAIM
-        return note_call(kind, machine.claim, machine.id, note, why)
-
-    def _follow_up(self, machine: TrackedMachine, record: Machine, now_s: float) -> list[FleetCall]:
-        """The calls that follow from the note and from what is observed."""
-        node, note, name = self._nodes.get(machine.node), machine.note, machine.id
-        if record.state == FAILED:
-            return self._give_up(machine, node, record.error)
-        if node is None or record.state == DELETING:
-            return []
-        if record.state == DRAINING:
-            assert note is not None
-            return self._drain(machine, node, note, now_s)
-        if record.state == CONFIGURING:
-            assert record.holder is not None
-            group = record.holder.group
-            why = f"it is for need {group}"
-            return [node.patch(name, why, idle=False, cordon=_uncordon(node), need=group)]
-        if record.state == CONFIGURED:
-            if node.cordoned_by_us:  # for a notice that was taken back
-                return [node.patch(name, "the notice was taken back", cordon=False)]
-        elif record.state == IDLE_STATE:
-            if not node.is_idle or node.cordoned_by_us:
-                why = "no need counts on it"
-                return [node.patch(name, why, idle=True, cordon=_uncordon(node), need="")]
-            # They were bound before a scheduler saw the taint.
-            pods = {
-                uid: one for uid, one in self._pods.get(machine.node, {}).items() if not one.parks
-            }
-            return self._evictions(machine, pods, "its machine is not in use", ask=True)
-        return []
-
-    def _drain(
-        self, machine: TrackedMachine, node: NodeState, note: Note, now_s: float
-    ) -> list[FleetCall]:
-        name = machine.id
-        pods = self._pods.get(machine.node, {})
-        if pods:
-            if not node.cordoned:
-                return [node.patch(name, "it is drained", cordon=True)]
-            return self._evictions(machine, pods, "its machine is drained", ask=True)
-        if not node.is_idle or node.cordoned_by_us:
-            why = "it is empty"
-            return [node.patch(name, why, idle=True, cordon=_uncordon(node), need="")]
-        idle = msgspec.structs.replace(note, goal=IDLE, need=None, promised=None, since_s=now_s)
-        return [self._note(machine, idle, "it is empty")]
-
-    def _give_up(
-        self, machine: TrackedMachine, node: NodeState | None, why: str
-    ) -> list[FleetCall]:
-        """Empties a machine that is lost or being taken away, while there is time.
-
-        The shard is informed first, so that a replacement is on its way before pods are evicted.
-        """
-        if machine.known != FAILED:
-            return []
-        pods = self._pods.get(machine.node, {})
-        if node is not None and pods and node.ready:
-            if not node.cordoned:
-                return [node.patch(machine.id, why, cordon=True)]
-            return self._evictions(machine, pods, why, ask=False)
-        claim = machine.claim
-        assert claim is not None
-        if machine.is_node or claim.metadata.deletion_timestamp is not None:
-            return []
-        return [delete_call(machine.id, claim, why)]
-
-    def _evictions(
-        self, machine: TrackedMachine, pods: Mapping[str, PodOnNode], why: str, *, ask: bool
-    ) -> list[FleetCall]:
-        staying = [one for one in pods.values() if not one.leaving]
-        going = [one for one in staying if not (ask and one.stays)]
-        going.sort(key=lambda one: (one.namespace, one.name))
-        return [evict_call(one, machine.id, why) for one in going[:EVICTIONS]]
+        if operation == DELETE and machine.is_node:
+            self._fail(machine, "a node that exists is not ours to delete", PERMANENT)
+            return None
+        return first_call(self._name, machine, order, record, note)
 
 
 def _settled(goal: str, node: NodeState) -> int:
@@ -695,11 +589,6 @@ def _follows(machine: TrackedMachine, state: int) -> bool:
 
 def _is(order: MachineOrder | None, operation: str) -> bool:
     return order is not None and order.operation == operation
-
-
-def _uncordon(node: NodeState) -> bool | None:
-    """Whether to uncordon: a cordon that is not ours stays."""
-    return False if node.cordoned_by_us else None
 
 
 def _everything(machine: Machine) -> bool:  # noqa: ARG001 - a shard that has all of them

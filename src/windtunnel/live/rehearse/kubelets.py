@@ -317,7 +317,7 @@ class Kubelets:
         """Marks a machine of this name as running again."""
         self._dead.pop(name, None)
 
-    async def strike_off(self, name: str) -> None:
+    async def remove_node(self, name: str) -> None:
         """Deletes a node together with its pods."""
         with contextlib.suppress(NotFound):
             await self._client.delete(NODES, "", name)

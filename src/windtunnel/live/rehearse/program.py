@@ -458,7 +458,7 @@ class _Stage:
                 await self._kubelets.fail_node(machine)
             await asyncio.sleep(self._plan.changes.node_lost_after_s)
             for machine in fault.subjects:
-                await self._kubelets.strike_off(machine)
+                await self._kubelets.remove_node(machine)
 
     async def _crash(self, label: str) -> None:
         """Crashes the containers of a server's first pod, which ends the server."""

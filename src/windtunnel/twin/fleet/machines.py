@@ -12,22 +12,22 @@ from windtunnel.core.loop import Component, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.taints import taint_of
 from windtunnel.core.telemetry import Plain
-from windtunnel.fleet.demand import (
-    ACCELERATOR,
-    CPU,
-    GPU,
-    MEMORY,
-    TAINTS,
-    Demand,
-    MachineKind,
-    taints_in,
-    taints_text,
-)
+from windtunnel.fleet.demand import Demand
 from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.planner.actions import ACTIONS, VERDICTS, CyclePlan
 from windtunnel.fleet.provider import FROM_THE_START
+from windtunnel.fleet.requests import (
+    ACCELERATOR,
+    CPU,
+    GPU,
+    MEMORY,
+    TAINTS,
+    MachineKind,
+    taints_in,
+    taints_text,
+)
 from windtunnel.fleet.roll_up import RollUp
 from windtunnel.fleet.settings import PODS, FleetPool, FleetSettings
 from windtunnel.fleet.shape import MachineShape
@@ -204,7 +204,7 @@ class Machines(Component):
         """Does what is due, and informs the clusters."""
         for _ in range(MOST_STEPS):
             while self._losses.next_s <= now_s:
-                self._strike_off(now_s)
+                self._remove_lost(now_s)
             if self.driver.next_s() > now_s:
                 return
             self.driver.advance(now_s)
@@ -337,7 +337,7 @@ class Machines(Component):
         if record is not None and record.state == CONFIGURED:
             self._tenants[record.cluster].empty(machine, now_s)
 
-    def _strike_off(self, now_s: float) -> None:
+    def _remove_lost(self, now_s: float) -> None:
         """Removes a lost machine from its cluster, or from the provider's list."""
         entry = self._losses.pop()
         assert entry is not None
@@ -351,7 +351,7 @@ class Machines(Component):
             self.provider.replace(machine)
             self.follow(now_s)
 
-    def is_struck_off(self, machine: str) -> bool:
+    def is_unnoticed_loss(self, machine: str) -> bool:
         """Whether a machine was lost and its cluster does not know it yet."""
         return machine in self._unaware
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from windtunnel.core.random import Streams
-from windtunnel.fleet.demand import ACCELERATOR, GPU, MachineKind
+from windtunnel.fleet.requests import ACCELERATOR, GPU, MachineKind
 from windtunnel.gangs.api.load import Manifests, NamedSet, manifests_of_text
 from windtunnel.gangs.objects import CLIQUE
 from windtunnel.gangs.placement.asks import HOSTNAME

@@ -48,7 +48,7 @@ def _pods_are_on_machines(infrastructure: Infrastructure) -> str | None:
     for serving_cluster in infrastructure.serving_clusters:
         for pod in serving_cluster.cluster.view.pods.values():
             record = machines.provider.get(pod.node) if pod.node else None
-            if not pod.node or machines.is_struck_off(pod.node):
+            if not pod.node or machines.is_unnoticed_loss(pod.node):
                 continue
             if record is None or record.state not in (CONFIGURED, DRAINING, FAILED):
                 where = f"{pod.node}, which is not a machine of {serving_cluster.name}"

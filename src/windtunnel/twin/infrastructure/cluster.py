@@ -5,7 +5,8 @@ from typing import Final
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.telemetry import Plain
 from windtunnel.fleet.cluster_demand import ClusterDemand
-from windtunnel.fleet.demand import Demand, MachineKind
+from windtunnel.fleet.demand import Demand
+from windtunnel.fleet.requests import MachineKind
 from windtunnel.gangs import names
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
@@ -99,9 +100,9 @@ class ServingCluster:
     def look(self, now_s: float) -> Demand:
         return self._demand.look(now_s)
 
-    def homeless(self) -> list[str]:
+    def unplaceable_pods(self) -> list[str]:
         """A note about pods that no kind of machine can ever take."""
-        pods = [self.cluster.view.pods.get(name) for name in self._demand.demand.homeless]
+        pods = [self.cluster.view.pods.get(name) for name in self._demand.demand.unplaceable]
         waiting = [pod.name for pod in pods if pod is not None and pod.active and not pod.node]
         if not waiting:
             return []

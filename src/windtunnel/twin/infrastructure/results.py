@@ -6,12 +6,12 @@ from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.ports import ReplicaBacking
 
 
-def gangs_of(footing: ReplicaBacking | None) -> dict[str, Any] | None:
+def gangs_of(backing: ReplicaBacking | None) -> dict[str, Any] | None:
     """Pods at the end of a run, by cluster; None without clusters."""
-    if not isinstance(footing, Infrastructure):
+    if not isinstance(backing, Infrastructure):
         return None
     clusters = {}
-    for serving_cluster in footing.serving_clusters:
+    for serving_cluster in backing.serving_clusters:
         pods = list(serving_cluster.cluster.view.pods.values())
         clusters[serving_cluster.name] = {
             "gangs": len(serving_cluster.cluster.view.gangs),
@@ -20,18 +20,18 @@ def gangs_of(footing: ReplicaBacking | None) -> dict[str, Any] | None:
             "ready": sum(pod.ready for pod in pods),
             "sizes": serving_cluster.pods.levels.rows,
         }
-    notes = list(footing.notes)
-    for serving_cluster in footing.serving_clusters:
-        notes += serving_cluster.cluster.recycle_loops() + serving_cluster.homeless()
+    notes = list(backing.notes)
+    for serving_cluster in backing.serving_clusters:
+        notes += serving_cluster.cluster.recycle_loops() + serving_cluster.unplaceable_pods()
     said = {"notes": notes} if notes else {}
-    return {"terminations": footing.terminations, "clusters": clusters, **said}
+    return {"terminations": backing.terminations, "clusters": clusters, **said}
 
 
-def fleet_of(footing: ReplicaBacking | None, now_s: float) -> dict[str, Any] | None:
+def fleet_of(backing: ReplicaBacking | None, now_s: float) -> dict[str, Any] | None:
     """Machines by kind, their cost and the fleet's decisions; None without a fleet."""
-    if not isinstance(footing, Infrastructure) or footing.machines is None:
+    if not isinstance(backing, Infrastructure) or backing.machines is None:
         return None
-    machines = footing.machines
+    machines = backing.machines
     pools = {}
     for name, account in machines.meter.accounts.items():
         pools[name] = {

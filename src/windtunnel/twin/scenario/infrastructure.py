@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.fleet.demand import GPU
+from windtunnel.fleet.requests import GPU
 from windtunnel.fleet.settings import FleetPool, FleetSettings
 from windtunnel.gangs.api.load import NamedSet, manifests_of_text
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET
