@@ -120,6 +120,15 @@ def test_a_run_with_a_folder_imports_nothing_that_libraries_offer_beside(tmp_pat
     assert (tmp_path / "run" / "requests.parquet").exists()
 
 
+def test_what_stands_in_for_the_plugins_of_pydantic_gives_way_to_them() -> None:
+    asked = (
+        "from windtunnel.cli.program import _without_plugins; _without_plugins();"
+        "import pydantic.plugin._schema_validator;"  # uses the one name that stands in
+        "from pydantic.plugin._loader import PYDANTIC_ENTRY_POINT_GROUP as name; print(name)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", asked], text=True) == "pydantic\n"
+
+
 def test_the_public_interface_is_what_it_is_meant_to_be() -> None:
     """A name added or taken away here is a visible change: it needs a line in CHANGELOG.md."""
     assert windtunnel.__all__ == [
