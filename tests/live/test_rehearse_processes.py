@@ -5,11 +5,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from threading import Event
 
 import pytest
 
 from windtunnel.core.clock import monotonic_s
+from windtunnel.core.errors import WindtunnelError
+from windtunnel.live.rehearse.control_plane import KubernetesControlPlane
 
 PARENT = """
 import subprocess, sys
@@ -45,3 +48,21 @@ def test_a_role_ends_when_its_parent_is_killed() -> None:
     while not ended(child):
         assert monotonic_s() < until_s
         Event().wait(0.01)
+
+
+def test_a_program_that_is_no_api_server_is_named(tmp_path: Path) -> None:
+    program = shutil.which("true")
+    assert program is not None
+    plane = KubernetesControlPlane(tmp_path, Path(program))
+    with (
+        pytest.raises(WindtunnelError, match="etcd did not start; it printed nothing") as caught,
+        plane,
+    ):
+        pass
+    assert caught.value.where == program
+    (tmp_path / "etcd.log").write_text("\x1b[31mno such role")
+    with (
+        pytest.raises(WindtunnelError, match=r"the end of its log:\n\\u001b\[31mno such role"),
+        plane,
+    ):
+        pass

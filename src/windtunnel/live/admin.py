@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -68,7 +69,12 @@ class JsonLines(logging.Formatter):
     """One JSON object for each record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {"level": record.levelname.lower(), "message": record.getMessage()}
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return printable(msgspec.json.encode(line).decode())

@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import logging
 from unittest.mock import MagicMock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -233,3 +235,22 @@ def test_a_write_that_is_refused_while_a_term_ends_is_no_error() -> None:
 
     asyncio.run(main())
     assert told == []
+
+
+def test_a_process_in_waiting_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def work() -> None:
+        pass
+
+    async def main() -> None:
+        elector = LeaderElector(MagicMock(), "default", "lease", "me")
+        leading = asyncio.create_task(elector.lead(work, logging.getLogger("test")))
+        await asyncio.sleep(0)
+        assert [one.getMessage() for one in caplog.records] == [
+            "lease: waiting until no other process holds the Lease"
+        ]
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+
+    asyncio.run(main())

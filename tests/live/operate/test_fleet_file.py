@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from windtunnel.core.errors import InputError
-from windtunnel.live.operate.fleet.file import prices_of, read_fleet_file
+from windtunnel.live.operate.fleet.file import prices_of, read_fleet_file, unpriced
 
 DOCS = Path(__file__).parents[3] / "docs"
 HOW_TO = DOCS / "how-to" / "get-machines-on-kubernetes.md"
@@ -27,6 +27,18 @@ def test_the_example_of_the_page_is_read(tmp_path: Path) -> None:
     prices = prices_of(file)
     assert prices["h200"] == 40.0
     assert prices["metal"] > 0.0, "the catalog's"
+    assert not unpriced(file)
+
+
+def test_machines_that_count_as_free_are_named(tmp_path: Path) -> None:
+    example = HOW_TO.read_text().split("```yaml\n")[1].split("```")[0]
+    (tmp_path / "fleet.yaml").write_text(
+        "accelerator: h2000".join(example.rsplit("accelerator: h200", 1))
+    )
+    file = read_fleet_file(tmp_path / "fleet.yaml")
+    assert prices_of(file)["metal"] == 0.0
+    (said,) = unpriced(file)
+    assert said.startswith("fleet.pools.metal: the catalog has no price of 'h2000'")
 
 
 def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:

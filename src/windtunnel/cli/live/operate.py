@@ -125,9 +125,11 @@ def operate(
 
         checks = canary_options(canary, canary_memory, canary_timeout, autoscale=autoscale)
     if fleet is not None:
-        from windtunnel.live.operate.fleet.file import read_fleet_file
+        from windtunnel.live.operate.fleet.file import read_fleet_file, unpriced
 
         file = read_fleet_file(fleet)
+        for sentence in unpriced(file):
+            click.echo(f"note: {fleet}: {sentence}", err=True)
     options = OperatorOptions(
         kubeconfig=kubeconfig,
         context=context,
@@ -153,9 +155,8 @@ def operate(
         click.echo(f"operating on {where}, {what}; metrics and probes on {program.admin_url}")
 
     program = run_operator(options, ready)
-    loops = [one for one in (program.loop, program.scaling) if one is not None]
-    decided = sum(one.decided for one in loops)
-    click.echo(f"stopped; {decided} decision{'' if decided == 1 else 's'} in the last term")
+    decided = program.decided
+    click.echo(f"stopped after {decided:,} decision{'' if decided == 1 else 's'}")
 
 
 @operate.command(short_help="Print the CustomResourceDefinitions of the kinds that it manages.")

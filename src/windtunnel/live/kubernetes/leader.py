@@ -260,6 +260,8 @@ class LeaderElector:
     ) -> None:
         """Runs `work` in each term, until cancelled or the work fails. `run` runs beside it."""
         while True:
+            if not self.led.is_set():
+                log.info("%s: waiting until no other process holds the Lease", self._name)
             await self.led.wait()
             log.info("%s: leading, term %d", self._name, self.epoch)
             await self._term(work)

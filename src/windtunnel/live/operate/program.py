@@ -116,6 +116,8 @@ class OperatorProgram:
         self.fleet: FleetProgram | None = None
         self.webhooks: Webhooks | None = None
         self.client: Client | None = None
+        self.decided = 0
+        """Calls of gangs and decisions of autoscalers, in the terms that have ended."""
         self.stopping = False
         self.admin_url = ""
         self._waits_because: KubernetesError | None = None
@@ -301,6 +303,7 @@ class OperatorProgram:
         try:
             await self.loop.run()
         finally:
+            self.decided += self.loop.decided
             self.loop.close()
 
     async def _scale(
@@ -323,6 +326,7 @@ class OperatorProgram:
             try:
                 await self.scaling.run()
             finally:
+                self.decided += self.scaling.decided
                 self.scaling = None  # another leader publishes its own decisions
 
     @property

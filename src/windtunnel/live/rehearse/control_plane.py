@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from windtunnel.core.clock import monotonic_s, unix_s
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, WindtunnelError, printable
 
 AUDIT: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -292,7 +292,8 @@ class KubernetesControlPlane:
         while not self._answers(role):
             if process.poll() is not None or monotonic_s() > until:
                 end = (self.folder / f"{role}.log").read_text(errors="replace")[-3000:]
-                raise RuntimeError(f"{role} did not start; the end of its log:\n{end}")
+                said = f"the end of its log:\n{printable(end)}" if end else "it printed nothing"
+                raise WindtunnelError(f"{role} did not start; {said}", where=str(self._binary))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.05)
 
