@@ -14,7 +14,7 @@ import windtunnel as wt
 from tests.twin.runs import BUSY
 from windtunnel.cli.main import main
 from windtunnel.studio.app import Studio, is_loopback
-from windtunnel.studio.attached import parse, rated
+from windtunnel.studio.attached import Reading, charts, parse
 from windtunnel.studio.history import RunHistory
 from windtunnel.studio.running import LiveRuns
 
@@ -174,11 +174,23 @@ def test_a_finished_run_is_shown_as_its_files_say(client: TestClient, folder: Pa
 def test_counters_become_rates_and_a_new_start_is_an_increase() -> None:
     text = "# TYPE a_total counter\na_total{x='1'} 3\n".replace("'", '"')
     text += '# TYPE g gauge\ng{x="1"} 2\ng{x="2"} 5\n# TYPE h histogram\nh_bucket{le="1"} 1\n'
-    kinds, values = parse(text + "h_sum 0.5\nh_count 1\n")
-    assert values == {"a_total": 3.0, "g": 7.0, "h_sum": 0.5, "h_count": 1.0}
-    assert rated(kinds, values, {}, 2.0) == {"g": 7.0}
-    later = rated(kinds, values, {"a_total": 1.0, "h_count": 9.0}, 2.0)
-    assert later == {"g": 7.0, "a_total per second": 1.0, "h_count per second": 0.5}
+    now = parse(text + "h_sum 0.5\nh_count 1\n")
+    each = {"1": 2.0, "2": 5.0}
+    assert now == ({"g": each}, {"a_total": 3.0}, {"h": 0.5}, {"h": 1.0})
+    assert charts(now, None, 2.0) == {"g": each}
+    assert charts(now, Reading({}, {"a_total": 1.0}, {"h": 8.0}, {"h": 9.0}), 2.0) == {
+        "g": each,
+        "a_total per second": {"": 1.0},
+        "h per second": {"": 0.5},
+        "h mean": {"": 0.5},
+    }
+    assert "h mean" not in charts(now, now, 2.0), "nothing was observed"
+
+
+def test_a_gauge_of_many_servers_is_its_extremes_and_mean() -> None:
+    text = "# TYPE g gauge\n" + "".join(f'g{{server="{n}"}} {n}\n' for n in range(1, 5))
+    assert charts(parse(text), None, 1.0) == {"g": {"lowest": 1.0, "mean": 2.5, "highest": 4.0}}
+    assert charts(parse("# TYPE g gauge\ng 7\n"), None, 1.0) == {"g": {"": 7.0}}
 
 
 def test_a_program_that_does_not_answer_is_a_reading() -> None:
@@ -204,6 +216,7 @@ def test_what_is_loopback(host: str, *, local: bool) -> None:
     ("given", "says"),
     [
         (["missing"], "there is no such folder"),
+        ([__file__], "this is a file (give its folder, "),
         (["--attach", "ftp://x"], "is not an http:// or https:// address"),
         (["--attach", "http://user:pass@x"], "an address has no user and no password"),
     ],

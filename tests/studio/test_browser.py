@@ -168,6 +168,58 @@ def test_a_chart_of_zeros_has_a_readable_axis(page: Any) -> None:
     assert labels[:3] == ["0", "0.5", "1"]
 
 
+def drawn(page: Any, times: list[float]) -> str:
+    """Makes `chart`, of these times, and of values that count from 0."""
+    page.evaluate(
+        """(times) => {
+            const group = new ChartGroup(document.getElementById("charts"));
+            window.chart = group.add("queued", ["now"]);
+            times.forEach((time, place) => chart.push(time, [place]));
+            group.draw();
+        }""",
+        times,
+    )
+    return str(page.evaluate("() => chart.caption.textContent"))
+
+
+def test_times_are_round_in_the_unit_that_is_shown(page: Any) -> None:
+    drawn(page, [0.0, 300.0, 600.0])
+    labels = page.evaluate(
+        "() => [...chart.svg.querySelectorAll('text')].map((e) => e.textContent)"
+    )
+    assert [one for one in labels if "min" in one] == ["0 min", "5 min", "10 min"]
+
+
+def test_the_legend_has_the_last_values_that_are_shown(page: Any) -> None:
+    assert drawn(page, [0.0, 10.0, 20.0, 30.0]) == "queuednow 3"
+    page.evaluate("() => chart.group.zoom(5, 20)")
+    assert page.evaluate("() => chart.caption.textContent") == "queuednow 2"
+
+
+def test_nothing_can_be_zoomed_before_the_first_sample(page: Any) -> None:
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.click("nav a[href='#run']")
+    assert drawn(page, []) == "queued"
+    page.locator("#charts svg").scroll_into_view_if_needed()
+    box = page.locator("#charts svg").bounding_box()
+    page.mouse.move(box["x"] + 80, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 160, box["y"] + 60)
+    page.mouse.up()
+    assert not errors
+    assert page.locator("#charts svg text").count() == 0
+
+
+def test_lines_of_a_chart_may_come_later(page: Any) -> None:
+    drawn(page, [])
+    page.evaluate("() => { chart.pushNamed(0, { now: 1 }); chart.pushNamed(1, { now: 2, a: 5 }); }")
+    assert page.evaluate("() => [chart.names, chart.values[1].map(String)]") == [
+        ["now", "a"],
+        ["NaN", "5"],
+    ]
+
+
 def test_a_click_explains_a_request(page: Any) -> None:
     run(page)
     page.locator("#slow button").first.click()
@@ -177,6 +229,7 @@ def test_a_click_explains_a_request(page: Any) -> None:
     page.fill("#request", "999999")
     page.click("#ask")
     expect(page.locator("#status")).to_contain_text("999999")
+    expect(page.locator("#explanation")).to_be_empty()
 
 
 def test_runs_are_kept_and_compared(page: Any) -> None:
@@ -195,6 +248,8 @@ def test_runs_are_kept_and_compared(page: Any) -> None:
     expect(page.locator("#compared thead")).to_contain_text(str(names[0]))
     rows = page.locator("#compared tbody tr:has-text('E2E mean') td")
     assert rows.nth(1).get_attribute("class") == "num better"
+    cost = page.locator("#compared tbody tr:has-text('cost') td.better")
+    assert cost.count() == 0, "neither run has prices"
 
 
 def test_it_works_with_the_keyboard_alone(page: Any) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from windtunnel.analysis.comparison import compared, figures_of
 from windtunnel.analysis.explain.overview import overview
 from windtunnel.analysis.explain.run import RunReader
-from windtunnel.analysis.figures import text_of
+from windtunnel.analysis.figures import DOLLARS, text_of
 from windtunnel.analysis.run_folder import RESULT, TIMELINE, result_of, series_of
 from windtunnel.core.errors import InputError, OutputError, WindtunnelError
 from windtunnel.report.page.headline import tiles
@@ -113,16 +113,20 @@ class RunHistory:
     def side_by_side(self, names: Sequence[str]) -> dict[str, Any]:
         """The figures of several runs side by side."""
         runs = [[figures_of(result_of(self.folder_of(name)))] for name in names]
-        rows = [
-            {
-                "group": metric["group"],
-                "figure": metric["name"],
-                "better": metric["better"],
-                "values": [design["values"][0] for design in metric["designs"]],
-                "texts": [text_of(metric["unit"], one["values"][0]) for one in metric["designs"]],
-            }
-            for metric in compared(runs, [False] * len(runs))
-        ]
+        rows = []
+        for metric in compared(runs, [False] * len(runs)):
+            values = [design["values"][0] for design in metric["designs"]]
+            if metric["unit"] == DOLLARS:  # nothing is free: a run without prices costs 0
+                values = [value or None for value in values]
+            rows.append(
+                {
+                    "group": metric["group"],
+                    "figure": metric["name"],
+                    "better": metric["better"],
+                    "values": values,
+                    "texts": [text_of(metric["unit"], value) for value in values],
+                }
+            )
         return {"runs": list(names), "rows": rows}
 
 

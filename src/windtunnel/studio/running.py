@@ -16,7 +16,7 @@ from windtunnel.studio.worker import RunRequest
 MOST_AT_ONCE = 2
 MOST_REMEMBERED = 20
 MOST_LINE_BYTES = 8 << 20
-FAILED, DONE, AT = "failed", "done", "at"
+FAILED, STOPPED, DONE, AT = "failed", "stopped", "done", "at"
 
 
 class StudioRun:
@@ -91,8 +91,9 @@ class LiveRuns:
                     run.process.kill()
                 await run.process.wait()
         if not run.has_ended:
-            stopped = "the run was stopped before it had begun; nothing is kept"
-            await run.say({FAILED: stopped if run.is_stopped else failed})
+            if run.is_stopped:
+                failed = "the run was stopped before it had begun; nothing is kept"
+            await run.say({FAILED: failed, STOPPED: run.is_stopped})
         if FAILED in run.lines[-1]:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # it was made for this run

@@ -36,6 +36,9 @@ def studio(folder: Path, runs: Path, port: int, host: str, attached: tuple[str, 
     from windtunnel.live.emulate.serving import listen, run
     from windtunnel.studio.app import Studio, is_loopback, new_token
 
+    if folder.is_file():
+        hint = f"give its folder, {folder.parent}, and choose it there"
+        raise InputError("this is a file", where=str(folder), hint=hint)
     if not folder.is_dir():
         raise InputError("there is no such folder", where=str(folder))
     if runs.exists() and not runs.is_dir():

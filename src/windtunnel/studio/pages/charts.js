@@ -34,10 +34,19 @@ function ticks(low, high, parts) {
   return found;
 }
 
+// Times that are round in the unit in which they are shown.
+function timeTicks(low, high) {
+  const [unit, name] = high >= 7200 ? [3600, "h"] : high >= 120 ? [60, "min"] : [1, "s"];
+  return ticks(low / unit, high / unit, 4).map((at) => [at * unit, `${brief(at)} ${name}`]);
+}
+
+function clockTicks(clock) { return (low, high) => ticks(low, high, 4).map((at) => [at, clock(at)]); }
+
 class ChartGroup {
-  constructor(place, clock = duration) {
+  constructor(place, clock = null) {
     this.place = place;
-    this.clock = clock;
+    this.clock = clock ?? duration;
+    this.ticks = clock ? clockTicks(clock) : timeTicks;
     this.charts = [];
     this.shown = null;
     place.replaceChildren();
@@ -79,7 +88,7 @@ class ChartGroup {
   }
 
   all() { this.shown = null; this.draw(); }
-  draw() { for (const chart of this.charts) chart.draw(); }
+  draw() { for (const chart of this.charts) if (chart.times.length) chart.draw(); }
   point(time) { for (const chart of this.charts) chart.point(time); }
 }
 
@@ -92,6 +101,7 @@ class Chart {
     this.values = names.map(() => []);
     this.figure = document.createElement("figure");
     this.caption = document.createElement("figcaption");
+    this.caption.textContent = title;
     this.svg = shape("svg", { class: "chart", role: "img", tabindex: "0" });
     this.figure.append(this.caption, this.svg);
     this.listen();
@@ -101,6 +111,16 @@ class Chart {
   push(time, values) {
     this.times.push(time);
     values.forEach((value, place) => this.values[place].push(value));
+  }
+
+  // Lines by name; one that comes later begins there, and one that is missing has a gap.
+  pushNamed(time, lines) {
+    for (const name of Object.keys(lines)) {
+      if (this.names.includes(name)) continue;
+      this.names.push(name);
+      this.values.push(this.times.map(() => NaN));
+    }
+    this.push(time, this.names.map((name) => lines[name] ?? NaN));
   }
 
   x(time) { const [low, high] = this.group.range; return LEFT + (time - low) / (high - low) * (this.width - LEFT - RIGHT); }
@@ -130,7 +150,7 @@ class Chart {
       parts.push(shape("line", { class: "grid", x1: LEFT, x2: this.width, y1: y(level), y2: y(level) }));
       parts.push(shape("text", { x: LEFT - 6, y: y(level) + 4, "text-anchor": "end" }, brief(level)));
     }
-    for (const time of ticks(low, high, 4)) parts.push(shape("text", { x: this.x(time), y: HEIGHT - 5, "text-anchor": "middle" }, this.group.clock(time)));
+    for (const [time, text] of this.group.ticks(low, high)) parts.push(shape("text", { x: this.x(time), y: HEIGHT - 5, "text-anchor": "middle" }, text));
     this.values.forEach((own, place) => {
       let path = "", open = false;
       for (let at = from; at < to; at++) {
@@ -146,11 +166,11 @@ class Chart {
     this.point(null);
   }
 
-  // Says the values at a time, or the last ones.
+  // Says the values at a time, or the last ones that are shown.
   point(time) {
     if (!this.times.length) return;
-    const place = time === null ? this.times.length - 1 : this.placeOf(time);
-    const value = (own) => time === null ? own.findLast(Number.isFinite) : own[place];
+    const last = this.placeOf(this.group.range[1]), place = time === null ? last : this.placeOf(time);
+    const value = (own) => time === null ? own.slice(0, last + 1).findLast(Number.isFinite) : own[place];
     const said = this.names.map((name, number) => `${name} ${brief(value(this.values[number]))}`);
     this.caption.replaceChildren(document.createTextNode(this.title));
     said.forEach((text, number) => {
@@ -171,8 +191,9 @@ class Chart {
 
   listen() {
     let begun = null;
-    this.svg.addEventListener("pointerdown", (event) => { begun = this.timeAt(event); this.svg.setPointerCapture(event.pointerId); });
+    this.svg.addEventListener("pointerdown", (event) => { if (!this.times.length) return; begun = this.timeAt(event); this.svg.setPointerCapture(event.pointerId); });
     this.svg.addEventListener("pointermove", (event) => {
+      if (!this.times.length) return;
       const time = this.timeAt(event);
       this.group.point(time);
       if (begun === null) return;

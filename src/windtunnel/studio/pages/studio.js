@@ -133,6 +133,7 @@ function watchRun(id) {
   $("bar").hidden = $("stop").hidden = false;
   $("stop").disabled = false;
   $("bar").removeAttribute("value");
+  say(`${id} is starting`);
   let before = null;
   const events = state.events = new EventSource(`/api/runs/${encodeURIComponent(id)}/progress`);
   events.onmessage = guarded(async (event) => {
@@ -151,7 +152,13 @@ function watchRun(id) {
       return;
     }
     events.close();
-    if (line.failed) { clearRun(`${id} failed`); $("partial").textContent = line.failed; $("partial").hidden = false; say("the run failed"); return; }
+    if (line.failed) {
+      clearRun(`${id} ${line.stopped ? "was stopped" : "failed"}`);
+      $("partial").textContent = line.failed;
+      $("partial").hidden = false;
+      say(line.stopped ? "the run was stopped" : "the run failed");
+      return;
+    }
     await openRun(id);
   });
   events.onerror = () => { if (events.readyState === EventSource.CLOSED) say("the studio does not answer: is it still running?"); };
@@ -192,6 +199,7 @@ async function openRun(id) {
 }
 
 const explain = guarded(async (query) => {
+  $("explanation").textContent = "";
   const found = await ask(`/api/runs/${encodeURIComponent(state.run)}/explain?${new URLSearchParams(query)}`);
   $("explanation").textContent = found.text;
   $("explanation").scrollIntoView({ block: "nearest" });
@@ -234,12 +242,12 @@ async function compareRuns(names) {
     }
     const row = made("tr", null), known = one.values.filter((value) => value !== null);
     const best = one.better === "higher" ? Math.max(...known) : Math.min(...known);
-    const differ = new Set(one.texts).size > 1;
+    const differ = new Set(one.texts).size > 1 && known.length > 1;
     row.append(made("th", one.figure, { scope: "row" }), ...one.texts.map((text, place) => made("td", text, { class: differ && one.values[place] === best ? "num better" : "num" })));
     rows.push(row);
   }
   $("compared").tBodies[0].replaceChildren(...rows);
-  $("compare-help").textContent = "The better value of each figure is green. These are single runs: `windtunnel compare` adds seeds and confidence intervals.";
+  $("compare-help").textContent = "The better value of each figure is green. These are single runs: windtunnel compare adds seeds and confidence intervals.";
   say(`${found.runs.length} runs`);
 }
 
@@ -256,9 +264,9 @@ function watchProgram() {
     const line = JSON.parse(event.data);
     $("live-error").hidden = !line.error;
     $("live-error").textContent = line.error ?? "";
-    for (const [name, value] of Object.entries(line.series ?? {})) {
-      if (!charts.has(name)) charts.set(name, group.add(name, [""]));
-      charts.get(name).push(line.time, [value]);
+    for (const [name, lines] of Object.entries(line.charts ?? {})) {
+      if (!charts.has(name)) charts.set(name, group.add(name, []));
+      charts.get(name).pushNamed(line.time, lines);
     }
     group.draw();
     say(line.error ? "no answer" : `read at ${clock(line.time)}`);
