@@ -14,7 +14,7 @@ import windtunnel as wt
 from tests.twin.runs import BUSY
 from windtunnel.cli.main import main
 from windtunnel.studio.app import Studio, is_loopback
-from windtunnel.studio.attached import Reading, charts, parse
+from windtunnel.studio.attached import MetricsReading, charts, parse
 from windtunnel.studio.history import RunHistory
 from windtunnel.studio.running import LiveRuns
 
@@ -178,7 +178,7 @@ def test_counters_become_rates_and_a_new_start_is_an_increase() -> None:
     each = {"1": 2.0, "2": 5.0}
     assert now == ({"g": each}, {"a_total": 3.0}, {"h": 0.5}, {"h": 1.0})
     assert charts(now, None, 2.0) == {"g": each}
-    assert charts(now, Reading({}, {"a_total": 1.0}, {"h": 8.0}, {"h": 9.0}), 2.0) == {
+    assert charts(now, MetricsReading({}, {"a_total": 1.0}, {"h": 8.0}, {"h": 9.0}), 2.0) == {
         "g": each,
         "a_total per second": {"": 1.0},
         "h per second": {"": 0.5},

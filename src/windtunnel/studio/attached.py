@@ -23,7 +23,7 @@ Lines = dict[str, float]
 """The lines of a chart at one time; a single line has no name."""
 
 
-class Reading(NamedTuple):
+class MetricsReading(NamedTuple):
     """All metrics at one time. Counters and histograms are summed over labels."""
 
     gauges: dict[str, dict[str, float]]
@@ -36,7 +36,7 @@ class Reading(NamedTuple):
 
 async def follow(url: str) -> AsyncIterator[dict[str, Any]]:
     """A reading every two seconds; an error is yielded if the program does not answer."""
-    before: Reading | None = None
+    before: MetricsReading | None = None
     before_s = 0.0
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
@@ -69,11 +69,11 @@ async def _read(session: aiohttp.ClientSession, url: str) -> str:
         return body.decode()
 
 
-def parse(text: str) -> Reading:
+def parse(text: str) -> MetricsReading:
     """Reads a page of metrics."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    found = Reading({}, {}, {}, {})
+    found = MetricsReading({}, {}, {}, {})
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             name, value = sample.name, sample.value
@@ -91,7 +91,7 @@ def parse(text: str) -> Reading:
     return found
 
 
-def charts(now: Reading, before: Reading | None, passed_s: float) -> dict[str, Lines]:
+def charts(now: MetricsReading, before: MetricsReading | None, passed_s: float) -> dict[str, Lines]:
     """The charts of a reading; rates and means are those since the reading before."""
     drawn = {name: _lines(values) for name, values in now.gauges.items()}
     if before is not None:
