@@ -90,6 +90,9 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
         MACHINES + "test_a_machine_whose_node_is_gone_is_replaced",
         MACHINES + "test_a_machine_that_vanishes_between_two_cycles_can_be_had_again",
     ),
+    "a node cordoned while its watch is cut": (
+        HERE + "test_a_gang_is_not_terminated_for_a_cordon_that_its_operator_could_not_see",
+    ),
     "a node deleted while no operator ran": (
         HERE + "test_pods_of_a_node_that_was_deleted_while_no_operator_ran_are_lost",
     ),

@@ -695,6 +695,58 @@ async def test_pods_of_a_node_that_was_deleted_while_no_operator_ran_are_lost(
         await on.client.delete(NODES, "", second)
 
 
+async def test_a_gang_is_not_terminated_for_a_cordon_that_its_operator_could_not_see(
+    cluster: Cluster,
+) -> None:
+    """A pod can be bound to a node that was cordoned while the watch of nodes was cut, as by any
+    scheduler: its gang is whole then. Once the cordon is seen, the next loss is a breach."""
+    async with (
+        proxied(cluster) as (proxy, client),
+        stage(cluster, slots=None, client=client) as on,
+    ):
+        node = await add(on, 0)
+        manifest = placed(on, 2)
+        manifest["spec"]["template"]["terminationDelay"] = "3s"
+        await on.apply(manifest)
+        await on.until_ready(2)
+
+        async def lose() -> None:
+            pod = on.kubelets.alive("web-0-a")[0]
+            meta = pod.metadata
+            await on.client.delete(PODS, on.space, meta.name, uid=meta.uid, grace_s=0)
+
+        async def terminations() -> object:
+            return (await on.status(SET, "web"))["windtunnel"].get("incarnations")
+
+        silenced: list[str] = []
+
+        def silent(method: str, path: str) -> Fate:
+            if "/v1/nodes" in path and "watch=" in path:
+                silenced.append(path)
+                return Silence()
+            return None
+
+        proxy.fate = silent
+        proxy.cut_all()
+        await on.until(lambda: bool(silenced))
+        await on.client.patch(NODES, "", node, {"spec": {"unschedulable": True}}, Plain)
+        await lose()
+        await on.until(lambda: len(on.ever) == 3 and on.kubelets.ready("web-0-a") == 2)
+        assert {pod.spec["nodeName"] for pod in on.kubelets.alive()} == {node}
+        await asyncio.sleep(4.0)
+        assert await terminations() is None
+        proxy.fate = lambda method, path: None
+        proxy.cut_all()
+        await on.until(lambda: on.operator.mirror.view.nodes[node].cordoned)
+        await lose()
+
+        async def terminated() -> bool:
+            return await terminations() is not None
+
+        await cluster.until(terminated)
+        await on.client.delete(NODES, "", node)
+
+
 async def test_many_sets_with_a_restart_in_the_middle(cluster: Cluster) -> None:
     async with stage(cluster, slots=200, operator=False) as on:
         for number in range(30):
