@@ -208,7 +208,7 @@ def test_a_volume_for_its_first_pod_is_made_for_a_node_that_its_class_allows() -
     world.take(VOLUME_CLAIM, "data", {"storageClassName": "fast"}, annotations=notes)
     assert world.nodes() == [""]
     assert world.why.endswith("is being made for node n1")
-    assert world.following.waits_for_claim("web-0", binding.pod)
+    assert world.following.waiting_for_claims("web-0") == {binding.pod}
     world.claims.take(VOLUME, "pv", received())
     bound = {"storageClassName": "fast", "volumeName": "pv"}
     world.take(VOLUME_CLAIM, "data", bound, {"phase": "Bound"})
@@ -243,7 +243,7 @@ def test_each_pod_waits_for_its_own_ephemeral_volume() -> None:
     world.run()
     names = [pod.name for pod in world.pods()]
     assert world.why == f"its PersistentVolumeClaim {names[0]}-v does not exist"
-    assert all(world.following.waits_for_claim("web-0", name) for name in names)
+    assert world.following.waiting_for_claims("web-0") == set(names)
     for name, zone in zip(names, "ba", strict=True):
         world.claims.take(VOLUME, name, received(labels={ZONE: zone}))
         world.take(VOLUME_CLAIM, f"{name}-v", {"volumeName": name}, {"phase": "Bound"})
@@ -299,7 +299,7 @@ def test_a_pod_above_the_minimum_that_waits_for_its_volume_holds_back_no_other()
     assert world.nodes() == ["", "n0", "n0", "n1"]
     room = f"1 pod above the minimum waits ({others[1]}): it needs 1 more pod of 80 MiB memory"
     assert world.why.startswith(room)
-    assert not world.following.waits_for_claim("web-0", others[1])
+    assert world.following.waiting_for_claims("web-0") == set()
 
 
 def test_a_pod_that_finds_no_room_is_told_so_beside_one_that_waits_for_its_volume() -> None:
@@ -311,8 +311,7 @@ def test_a_pod_that_finds_no_room_is_told_so_beside_one_that_waits_for_its_volum
     both = f"1 pod above the minimum waits ({second}): it needs 1 more pod"
     assert world.why.startswith(both)
     assert f"1 pod above the minimum waits ({third}): its Persistent" in world.why
-    assert not world.following.waits_for_claim("web-0", second)  # a machine helps it
-    assert world.following.waits_for_claim("web-0", third)
+    assert world.following.waiting_for_claims("web-0") == {third}, "a machine helps the second"
 
 
 def test_a_volume_to_be_made_for_a_pod_above_the_minimum_holds_back_no_other() -> None:
@@ -414,7 +413,7 @@ def test_pods_wait_until_their_devices_are_allocated(source: str) -> None:
     world.run()
     assert "devices are allocated by kube-scheduler alone" in world.why
     (pod,) = world.pods()
-    assert world.following.waits_for_claim("web-0", pod.name)
+    assert world.following.waiting_for_claims("web-0") == {pod.name}
     meta = {}
     if source != "resourceClaimName":
         meta = {"annotations": {CLAIM_OF_POD: "gpu"}, "controller": SimpleNamespace(uid=pod.uid)}

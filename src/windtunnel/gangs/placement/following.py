@@ -5,7 +5,7 @@ been seen to end, and may be on nodes that are not known yet. If a node comes ba
 or another capacity, all state is rebuilt, which is rare.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from types import MappingProxyType
 from typing import Final
 
@@ -224,11 +224,19 @@ class FollowingScheduler:
 
     def not_bound(self, planned: Planned, binding: Binding) -> None:
         """Records that a pod could not be bound, and frees its room."""
-        planned.bindings.remove(binding)
-        held = self._held.pop(binding.pod, None)
-        if held is not None:
-            shape = self._scheduler.shapes.of(held.pod)
-            self._space.give(self._space.by_name[binding.node], shape)
+        self._cancel(planned, [binding.pod])
+
+    def _cancel(self, planned: Planned, pods: Collection[str]) -> None:
+        """Drops the bindings of pods, and frees their room."""
+        if not pods:
+            return
+        dropped = [one for one in planned.bindings if one.pod in pods]
+        planned.bindings[:] = [one for one in planned.bindings if one.pod not in pods]
+        for one in dropped:
+            held = self._held.pop(one.pod, None)
+            if held is not None:
+                shape = self._scheduler.shapes.of(held.pod)
+                self._space.give(self._space.by_name[one.node], shape)
         self._scheduler.look_again()
 
     def not_evicted(
@@ -252,24 +260,22 @@ class FollowingScheduler:
         provision its volume for: that of its first pod."""
         claims: dict[str, str] = {}
         by_gang: dict[str, list[Binding]] = {}
-        late: dict[str, list[Binding]] = {}
+        late: dict[str, None] = {}
         for one in planned.bindings:
             by_gang.setdefault(one.gang, []).append(one)
-            unmade = self._claims.of(self._view.pods[one.pod]).unmade
-            if unmade:
-                late.setdefault(one.gang, []).append(one)
-            for claim in unmade:
+            for claim in self._claims.of(self._view.pods[one.pod]).unmade:
+                late[one.pod] = None
                 claims.setdefault(claim, one.node)
-        for gang, cancelled in late.items():
-            kept = [one for one in by_gang[gang] if one not in cancelled]
-            whole = self._scheduler.is_whole_with(gang, kept)
-            for one in cancelled if whole else by_gang[gang]:
-                self.not_bound(planned, one)
+        for gang, bindings in by_gang.items() if late else ():
+            kept = [one for one in bindings if one.pod not in late]
+            if len(kept) < len(bindings) and not self._scheduler.is_whole_with(gang, kept):
+                late.update(dict.fromkeys(one.pod for one in kept))
+        self._cancel(planned, late)
         return claims
 
-    def waits_for_claim(self, gang: str, pod: str) -> bool:
-        """Whether a pod waits for a claim, its own or one that its gang's minimum needs."""
-        return self._scheduler.waits_for_claim(gang, pod)
+    def waiting_for_claims(self, gang: str) -> set[str]:
+        """The pods of a gang that wait for a claim, their own or one that its minimum needs."""
+        return self._scheduler.waiting_for_claims(gang)
 
     def report(self, planned: Planned, now_s: float) -> list[Command]:
         """Returns the commands that report a pass, including the pods to evict."""

@@ -243,13 +243,16 @@ class GangScheduler:
         self._ask_anew()
         self.look_again()
 
-    def waits_for_claim(self, gang: str, pod: str) -> bool:
-        """Whether a pod waits for a claim, its own or one that its gang's minimum needs."""
-        if gang in self.verdicts and self.verdicts[gang][0] is Waiting.CLAIMS:
-            return True
+    def waiting_for_claims(self, gang: str) -> set[str]:
+        """Returns the pods of a gang that wait for a claim, their own or one that its minimum
+        needs."""
         known = self._gangs.get(gang)
-        groups = [] if known is None else list(known.by_group.values())
-        return any(one.name == pod for group in groups for one in group.blocked)
+        if known is None:
+            return set()
+        groups = list(known.by_group.values())
+        if gang in self.verdicts and self.verdicts[gang][0] is Waiting.CLAIMS:
+            return {name for group in groups for _, _, name in group.waiting}
+        return {pod.name for group in groups for pod in group.blocked}
 
     def is_whole_with(self, gang: str, bindings: Iterable[Binding]) -> bool:
         """Whether a gang has its minimum once these bindings are made."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from windtunnel.core.errors import MALFORMED, InputError
@@ -182,13 +182,11 @@ class Placement:
         names = [] if gang is None else [pod for one in gang.groups for pod in one.pods]
         pods = [self._mirror.view.pods.get(name) for name in names]
         waiting = [pod.name for pod in pods if pod is not None and not pod.node and not pod.gates]
-        told: list[Awaitable[None]] = []
-        for pod in waiting:
-            # No machine helps a pod that waits for a claim: who adds machines goes by the reason.
-            claims = self._scheduler.waits_for_claim(command.name, pod)
-            reason = Waiting.CLAIMS.value if claims else "Unschedulable"
-            told.append(self._tell(client, pod, reason, command.why_pending))
-        await asyncio.gather(*told)
+        # No machine helps a pod that waits for a claim: who adds machines goes by the reason.
+        claims = self._scheduler.waiting_for_claims(command.name)
+        reasons = [Waiting.CLAIMS.value if pod in claims else "Unschedulable" for pod in waiting]
+        told = zip(waiting, reasons, strict=True)
+        await asyncio.gather(*(self._tell(client, *one, command.why_pending) for one in told))
 
     async def _tell(self, client: Client, name: str, reason: str, says: str) -> None:
         meta = self._meta(name)
