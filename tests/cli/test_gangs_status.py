@@ -1,15 +1,18 @@
 """`windtunnel gangs status`: manifests on a simulated cluster, for people and as JSON."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from tests.gangs.manifests import binding, clique, pod_clique_set, workload
 from windtunnel.cli.controllers.gangs import gangs
 from windtunnel.core.errors import InputError
+from windtunnel.report.terminal.gangs import show_status
 from windtunnel.twin.kubernetes.settings import load_cluster
 
 ROOT = Path(__file__).parents[2]
@@ -175,3 +178,11 @@ def test_the_example_waits_for_lack_of_wide_racks() -> None:
     wide = json.loads(CliRunner().invoke(gangs, [*words, "--nodes", "24", "--rack", "4"]).output)
     assert not wide["pending"]
     assert load_cluster(EXAMPLES / "cluster.yaml").nodes[0].count == 12
+
+
+def test_invalid_sets_of_a_cluster_are_named(tmp_path: Path) -> None:
+    found = json.loads(ask(tmp_path, workload(1), "--json", "-").output)
+    console = Console(width=200, record=True, file=io.StringIO())
+    show_status({**found, "invalid": {"shop": "spec.replicas: -1 is too low"}}, console, live=True)
+    lines = console.export_text().splitlines()
+    assert lines[lines.index("INVALID") + 1] == "  shop: spec.replicas: -1 is too low"

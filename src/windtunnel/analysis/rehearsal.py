@@ -322,8 +322,8 @@ def _endings(simulated: Side, rehearsed: Side) -> str:
     if broken:
         restarted = sum(one.kind == vocabulary.RETRIED for one in simulated.events)
         said.append(
-            f"{broken} lost their server in the rehearsal, where an answer that has begun cannot "
-            f"be sent again; the simulation restarted {restarted}"
+            f"{broken} lost {'its' if broken == 1 else 'their'} server in the rehearsal, where an "
+            f"answer that has begun cannot be sent again; the simulation restarted {restarted}"
         )
     return "; ".join(said)
 

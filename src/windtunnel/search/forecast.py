@@ -293,9 +293,10 @@ def _until(time_s: float, seen: Observation) -> Observation:
 
 def _enough(past: Sequence[TraceRequest], past_s: float) -> None:
     if len(past) < FEWEST_PAST:
-        what = f"{len(past)} requests have ended in the last {past_s:.0f} s"
-        allowed = f"{FEWEST_PAST} or more"
-        raise InputError(what, where="traffic", allowed=allowed, hint="wait for more")
+        what = (
+            f"{len(past)} requests have ended in the last {past_s:.0f} s, too few to forecast from"
+        )
+        raise InputError(what, where="traffic", hint=f"wait until {FEWEST_PAST} have")
 
 
 def most_replicas(

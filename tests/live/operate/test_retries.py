@@ -2,7 +2,7 @@
 
 import asyncio
 from itertools import pairwise
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
@@ -51,10 +51,13 @@ def test_a_failure_that_comes_back_after_a_success_is_told_again() -> None:
     assert told == ["quota", "quota"]
 
 
-def test_a_condition_that_could_not_be_written_is_due_again() -> None:
+def test_a_condition_that_could_not_be_written_is_due_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     writer = AsyncMock()
     writer.carry_out.return_value = CallAnswer(CallOutcome.FAILED, "no")
     loop = operator(writer)
+    loop._recorder = recorder = MagicMock()  # type: ignore[misc]
     received = Received(metadata=Meta(name="web", uid="1"))
     loop._mirror.invalid["web"] = InvalidSet(received, "wrong")
     asyncio.run(loop._tell_invalid())
@@ -62,6 +65,11 @@ def test_a_condition_that_could_not_be_written_is_due_again() -> None:
     writer.carry_out.return_value = DONE
     asyncio.run(loop._tell_invalid())
     assert loop._tell_again_s == float("inf")
+    # It is logged, and an event of the set, once.
+    assert [one.getMessage() for one in caplog.records] == ["PodCliqueSet web: wrong"]
+    ((about, *said),) = [call.args for call in recorder.record.call_args_list]
+    assert (about.kind, about.name, about.uid) == ("PodCliqueSet", "web", "1")
+    assert said == ["Warning", "Invalid", "Reconcile", "wrong"]
 
 
 def test_calls_of_a_set_wait_for_those_before_and_for_no_other_set() -> None:

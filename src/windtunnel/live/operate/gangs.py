@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -44,6 +45,8 @@ from windtunnel.live.system import unwrapped
 
 if TYPE_CHECKING:
     from windtunnel.live.operate.placement import Placement
+
+gangs_log: Final = logging.getLogger("windtunnel.operator.gangs")
 
 ACCEPTED: Final = "Accepted"
 STALE_S: Final = 0.05
@@ -380,6 +383,8 @@ class GangOperator:
             said = (found.received.metadata.uid, found.says)
             if self._told_invalid.get(name) == said or self._writer is None:
                 continue
+            if self._told_invalid.get(name) != ("", ""):
+                self._report_invalid(name, found)
             self._told_invalid[name] = said
             call = _invalid_call(name, found, self._now_s())
             answer = await self._writer.carry_out(call, {})
@@ -387,6 +392,15 @@ class GangOperator:
                 self._told_invalid[name] = ("", "")
                 delay_s = self._delay_s(name, answer.pace, self._now_s())
                 self._tell_again_s = min(self._tell_again_s, self._now_s() + delay_s)
+
+    def _report_invalid(self, name: str, found: InvalidSet) -> None:
+        gangs_log.warning("%s %s: %s", SET, name, found.says)
+        if self._recorder is not None:
+            namespace, plain = api_names(name)
+            about = Subject(
+                RESOURCES[SET].api_version, SET, namespace, plain, found.received.metadata.uid
+            )
+            self._recorder.record(about, WARNING, "Invalid", "Reconcile", found.says[:LONGEST_NOTE])
 
 
 async def _until(event: asyncio.Event, delay_s: float) -> None:

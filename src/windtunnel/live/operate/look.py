@@ -20,7 +20,7 @@ LONGEST_S: Final = 30.0
 
 
 def live_status(kubeconfig: Path | None, context: str, namespace: str) -> dict[str, Plain]:
-    """The sets, gangs, pods and nodes of a cluster, in the form of `status_of`."""
+    """The status of a cluster in the form of `status_of`, and its invalid sets."""
     return asyncio.run(_look(kubeconfig, context, namespace))
 
 
@@ -45,4 +45,5 @@ async def _look(kubeconfig: Path | None, context: str, namespace: str) -> dict[s
         except KubernetesError as error:
             error.say_of(config.server)
             raise
-        return status_of(mirror.view, unix_s())
+        invalid: dict[str, Plain] = {name: one.says for name, one in mirror.invalid.items()}
+        return {**status_of(mirror.view, unix_s()), "invalid": invalid}

@@ -18,7 +18,7 @@ import msgspec
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError
 from windtunnel.core.extras import need
-from windtunnel.gangs.kubernetes.calls import EVENT, ApiCall
+from windtunnel.gangs.kubernetes.calls import EVENT, STATUS, ApiCall
 from windtunnel.live.admin import admin_app, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.event_log import EventLogFile
@@ -398,7 +398,7 @@ class OperatorProgram:
                 subject = f"{call.verb} {call.kind} {call.name}"
                 self._log_file.record(now_s, DECIDED, subject, why, data)
             if self.options.dry_run:
-                operator_log.info("would %s %s %s", call.verb, call.kind, call.name)
+                operator_log.info("would %s %s %s", _act(call), call.kind, call.name)
 
     def _log_event(self, now_s: float, call: ApiCall) -> None:
         """Logs an object's event once, in the form of a simulation's log."""
@@ -424,7 +424,7 @@ class OperatorProgram:
             self._log_file.record(now_s, f"fleet.{one.word}", subject, one.reason, data)
 
     def _failed(self, call: ApiCall, answer: CallAnswer) -> None:
-        operator_log.warning("%s %s %s: %s", call.verb, call.kind, call.name, answer.says)
+        operator_log.warning("%s %s %s: %s", _act(call), call.kind, call.name, answer.says)
 
     def _registry(self) -> Any:
         from prometheus_client import CollectorRegistry
@@ -440,6 +440,10 @@ class OperatorProgram:
 
             registry.register(FleetCollector(lambda: self.fleet))
         return registry
+
+
+def _act(call: ApiCall) -> str:
+    return "write the status of" if call.verb == STATUS else call.verb
 
 
 class OperatorCollector:

@@ -40,7 +40,8 @@ def show_status(
     console.print()
     columns = ("PODGANG", "PHASE", "MIN", "SCHEDULED", "READY", "SCORE", "AGE")
     print_table(console, columns, (_gang_cells(one) for one in status["gangs"]), words=2)
-    _pending(status, console)
+    _sentences("WHY PENDING", status["pending"], console)
+    _sentences("INVALID", status.get("invalid", {}), console)
     if wide:
         console.print()
         pods = (
@@ -72,11 +73,11 @@ def _gang_cells(gang: dict[str, Any]) -> tuple[str, ...]:
     return gang["name"], gang["phase"], least, placed, ready, score, age
 
 
-def _pending(status: dict[str, Any], console: Console) -> None:
-    if status["pending"]:
+def _sentences(title: str, found: dict[str, str], console: Console) -> None:
+    if found:
         console.print()
-        say(console, "WHY PENDING")
-        for name, says in status["pending"].items():
+        say(console, title)
+        for name, says in found.items():
             for line in wrap(f"{name}: {says}", max(console.width, 20), break_on_hyphens=False,
                              initial_indent="  ", subsequent_indent="    "):  # fmt: skip
                 say(console, line)
