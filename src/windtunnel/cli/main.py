@@ -147,7 +147,7 @@ def main(args: Sequence[str] | None = None) -> None:
     Exit status 3 means that an invariant broke, or that a run ended early.
     """
     try:
-        from windtunnel.core.errors import WindtunnelError
+        from windtunnel.core.errors import InputFaults, WindtunnelError
     except FormRefused as refused:
         click.echo(f"windtunnel: {refused}", err=True)
         sys.exit(EXIT_USAGE)
@@ -157,7 +157,7 @@ def main(args: Sequence[str] | None = None) -> None:
         with _orderly_termination():
             code = cli.main(args, prog_name="windtunnel", standalone_mode=False)
     except WindtunnelError as error:
-        _say(str(error))
+        _say(*map(str, error.faults if isinstance(error, InputFaults) else [error]))
         sys.exit(error.exit_code)
     except click.Abort:
         _say("interrupted")
@@ -274,8 +274,8 @@ def _terminate(*_: object) -> NoReturn:
     sys.exit(EXIT_TERMINATED)
 
 
-def _say(sentences: str) -> None:
-    from windtunnel.core.errors import printable
+def _say(*sentences: str) -> None:
+    from windtunnel.core.errors import message
 
-    for line in printable(sentences).split("\n"):
-        click.echo(f"windtunnel: {line}", err=True)
+    for sentence in sentences:
+        click.echo(f"windtunnel: {message(sentence)}", err=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.core.errors import OutputError, printable
+from windtunnel.core.errors import OutputError, message, printable
 
 if TYPE_CHECKING:
     from windtunnel.report.files.folder import WholeFile, WholeFolder
@@ -71,7 +71,7 @@ class Output(ExitStack):
 
 def note(sentence: str) -> None:
     """Prints a sentence beside the results, on standard error."""
-    click.echo(f"windtunnel: {printable(sentence)}", err=True)
+    click.echo(f"windtunnel: {message(sentence)}", err=True)
 
 
 def note_estimate(plans: "Sequence[ScenarioPlan]", runs: int | None = None, says: str = "") -> None:

@@ -107,8 +107,10 @@ def one_sentence_per(faults: Sequence[InputError]) -> InputError:
 
 
 _UNPRINTABLE: Final = re.compile(
-    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    r"\ud800-\udfff\U000e0000-\U000e007f]"
 )
+LONGEST_QUOTE: Final = 200
 
 
 def printable(text: str, backslash: str = "\\") -> str:
@@ -118,6 +120,22 @@ def printable(text: str, backslash: str = "\\") -> str:
     `backslash` is how the format of the text writes a backslash.
     """
     return _UNPRINTABLE.sub(lambda found: backslash + json.dumps(found[0])[2:-1], text)
+
+
+def message(text: str) -> str:
+    """A printable message; its further lines are indented, so that none of them looks like ours."""
+    return printable(text).replace("\n", "\n    ")
+
+
+def one_line(text: str, most: int = LONGEST_QUOTE) -> str:
+    """Text from elsewhere as part of a message: one line of at most `most` characters.
+
+    Names and messages of servers, cells of files and the like go into sentences through this, so
+    that they can neither add a line that looks like ours nor steer a terminal.
+    """
+    line = printable(" ".join(text[: 8 * most].split()))
+    whole = len(line) <= most and len(text) <= 8 * most
+    return line if whole else f"{line[: most - 3]}..."
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -22,6 +22,11 @@ def metrics_page(registry: Any) -> bytes:
     return printable(generate_latest(registry).decode(), "\\\\").encode()
 
 
+def json_page(value: object) -> bytes:
+    """Returns data as JSON, with the control characters in it escaped likewise."""
+    return printable(msgspec.json.encode(value).decode()).encode()
+
+
 def admin_app(registry: Any, why_not_ready: Callable[[], str], more: Sequence[Any] = ()) -> Any:
     """An app with `/metrics`, `/healthz`, `/readyz` (503 with the reason while unready), and
     `more`."""
@@ -77,7 +82,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return printable(msgspec.json.encode(line).decode())
+        return json_page(line).decode()
 
 
 def log_to_stderr(log: logging.Logger) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel._forms import PACKAGE, digest_of
+from windtunnel.core.errors import one_line
 from windtunnel.settings.document import Plain, read_text
-from windtunnel.settings.fields import one_line
 from windtunnel.settings.overrides import put_value
 from windtunnel.twin.scenario.load import document_of, load_document
 from windtunnel.twin.scenario.plan import ScenarioPlan

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from windtunnel.core.errors import InputError, nearest, one_sentence_per
+from windtunnel.core.errors import InputError, nearest, one_line, one_sentence_per
 from windtunnel.settings.document import Document, KeyPath
 from windtunnel.settings.fields import (
     FAULT,
@@ -20,7 +20,6 @@ from windtunnel.settings.fields import (
     Leaf,
     inner_of,
     is_not,
-    one_line,
 )
 
 MOST_FAULTS = 20

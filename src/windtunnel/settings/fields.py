@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, one_line
 from windtunnel.core.taints import taint_of
 from windtunnel.core.units import parse_bandwidth, parse_duration, parse_rate, parse_size
 
@@ -47,13 +47,6 @@ def shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     return one_line(repr(value), LONGEST_QUOTE)
-
-
-def one_line(text: str, most: int) -> str:
-    """The text cut to `most` characters, with unprintable ones replaced."""
-    if len(text) > most:
-        text = text[: most - 3] + "..."
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def is_not(value: object, noun: str) -> str:

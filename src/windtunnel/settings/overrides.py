@@ -6,10 +6,10 @@ scenario; a fault is then reported at the override instead of a line.
 
 import re
 
-from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.errors import InputError, nearest, one_line
 from windtunnel.settings.document import DEEPEST, Document, KeyPath, Plain, parse_value
 from windtunnel.settings.faults import dotted
-from windtunnel.settings.fields import one_line, shown
+from windtunnel.settings.fields import shown
 
 LONGEST_PLACE = 80
 

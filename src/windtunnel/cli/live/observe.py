@@ -21,7 +21,7 @@ from windtunnel.cli.options import (
     time_option,
 )
 from windtunnel.cli.places import Output, keep_apart, note, traces_of
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -273,6 +273,6 @@ async def model_of(server: Endpoint, wait_s: float, wanted: str | None, plan: Sc
     own = plan.model_names[0]
     if models is not None and own in models:
         return own
-    said = f"it has {', '.join(models)[:200]}" if models else "it does not say which it has"
+    said = f"it has {one_line(', '.join(models))}" if models else "it does not say which it has"
     what = f"the name of the model is not clear: {said}"
     raise InputError(what, where=server.url, hint="give it with --model NAME")

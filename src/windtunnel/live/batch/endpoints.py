@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from windtunnel.admission.reasons import Outcome
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, one_line
 from windtunnel.live.batch.settings import EndpointSettings
 from windtunnel.live.batch.work import WantedServer
 from windtunnel.live.wire.addresses import Api, checked_url
@@ -141,4 +141,4 @@ def _only_model(names: list[str], models: Mapping[str, tuple[str, ...] | None], 
 def _some(models: Iterable[str]) -> str:
     known = sorted(set(models))
     more = f" and {len(known) - MOST_SHOWN} more" if len(known) > MOST_SHOWN else ""
-    return ", ".join(known[:MOST_SHOWN]) + more
+    return ", ".join(one_line(name) for name in known[:MOST_SHOWN]) + more

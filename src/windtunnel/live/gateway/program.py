@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-import msgspec
-
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import InputError, OutputError
 from windtunnel.core.extras import need
 from windtunnel.core.files import read_bounded
 from windtunnel.core.random import fresh_seed
 from windtunnel.core.telemetry import Record
-from windtunnel.live.admin import admin_app, serve_admin
+from windtunnel.live.admin import admin_app, json_page, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.event_log import EventLogFile
 from windtunnel.live.gateway.access_log import AccessLog
@@ -384,7 +382,7 @@ class GatewayProgram:
         from starlette.routing import Route
 
         async def servers(_: WebRequest) -> Response:
-            return Response(msgspec.json.encode(self.servers()), media_type="application/json")
+            return Response(json_page(self.servers()), media_type="application/json")
 
         registry = registry_of(self.proxy.metrics, self.proxy.core, self.proxy.now_s)
         return admin_app(registry, self._why_not_ready, [Route("/servers", servers)])

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from windtunnel.core.errors import WindtunnelError, printable
+from windtunnel.core.errors import WindtunnelError, one_line
 
 LONGEST_MESSAGE = 2_000
 TOO_LARGE_VERSION = "ResourceVersionTooLarge"
@@ -76,7 +76,7 @@ class ApiError(KubernetesError):
     """The API server answered with an error."""
 
     def __init__(self, request: str, code: int, status: ApiStatus, retry_after_s: float) -> None:
-        message = printable(status.message)[:LONGEST_MESSAGE] or f"HTTP status {code}"
+        message = one_line(status.message, LONGEST_MESSAGE) or f"HTTP status {code}"
         super().__init__(message, where=request)
         self.code: Final = code
         self.reason: Final = status.reason

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from windtunnel.core.errors import one_line
 from windtunnel.live.observe.prompts import PromptWriter
 from windtunnel.live.observe.stream import Answered, BadStream, ErrorInStream
 from windtunnel.live.system import unwrapped
@@ -313,7 +314,7 @@ def _verdict_of_part(answered: Answered, reply: ReplyStream) -> tuple[str, str]:
     """The outcome of a response that ended without its end mark."""
     if answered.times_s:
         return CUT_OFF, "the stream ended without [DONE]"
-    kind = reply.headers.get("content-type", "something of no type")
+    kind = one_line(reply.headers.get("content-type", "something of no type"))
     return FAILED, f"the server sent no stream of tokens, but {kind}"
 
 

@@ -5,11 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-import msgspec
-
 from windtunnel.analysis.shadow.shadow import OF_THE_RUN, Shadow, ShadowTick
 from windtunnel.core.clock import cpu_s
-from windtunnel.live.admin import metrics_page
+from windtunnel.live.admin import json_page, metrics_page
 from windtunnel.live.emulate.serving import serve
 from windtunnel.live.shadow.cluster import ClusterSource
 from windtunnel.live.shadow.following import TrafficSource
@@ -127,7 +125,7 @@ class ShadowProgram:
             return PlainTextResponse("ok\n")
 
         async def forecast(_: WebRequest) -> Response:
-            return Response(msgspec.json.encode(self.data()), media_type="application/json")
+            return Response(json_page(self.data()), media_type="application/json")
 
         async def home(_: WebRequest) -> Response:
             assert self._page is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, one_line
 
 LONGEST_MESSAGE = 500
 QUOTA_CODES = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
@@ -61,8 +61,7 @@ def error_line(raw: bytes, redact: Redact) -> str:
     if isinstance(said, dict):
         said = said.get("message")
     text = redact(said if isinstance(said, str) else raw.decode(errors="replace"))
-    line = "".join(letter if letter.isprintable() else " " for letter in text)
-    return " ".join(line.split())[:LONGEST_MESSAGE]
+    return one_line(text, LONGEST_MESSAGE)
 
 
 def refused_sentence(url: str, key_env: str, code: str, message: str) -> InputError:
@@ -98,4 +97,4 @@ def _error_code(body: Any) -> str:
 def _target(headers: Mapping[str, str], redact: Redact) -> str:
     """The target of a redirect, without parts that may be secret."""
     place = redact(headers.get("location", "")) or "nowhere"
-    return place.partition("?")[0].partition("#")[0].rpartition("@")[2][:200]
+    return one_line(place.partition("?")[0].partition("#")[0].rpartition("@")[2])

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from windtunnel.core.errors import InputError, one_sentence_per
+from windtunnel.core.errors import InputError, one_line, one_sentence_per
 from windtunnel.core.files import MOST_FAULTS_SHOWN, read_bounded
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.catalog.shapes import ModelShape
@@ -293,6 +293,5 @@ def _number(cell: str, column: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        shown = cell[:40] if cell.isprintable() else "unprintable"
-        raise InputError(f"{column} is {shown or 'empty'}", allowed="a number")
+        raise InputError(f"{column} is {one_line(cell, 40) or 'empty'}", allowed="a number")
     return number

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from windtunnel.analysis.figures import figure, text_of
+from windtunnel.core.errors import one_line
 from windtunnel.report.page.document import document
 from windtunnel.report.terminal.layout import seeds_text
 from windtunnel.report.terminal.sweep import figure_cell, short_names
 from windtunnel.search.point import written
 from windtunnel.search.sweep.summary import best_of, mean_of, varies
-from windtunnel.settings.fields import one_line
 
 STYLES = ("report.css", "sweep.css")
 MOST_DRAWN = 1_000

@@ -135,4 +135,5 @@ def _line(text: str, console: Console) -> None:
     wide = console.width >= NARROW
     first, later = (INDENT, 3 * INDENT) if wide else ("", "")
     lines = wrap(text, max(console.width, 1), initial_indent=first, subsequent_indent=later)
-    say(console, "\n".join(lines))
+    for line in lines:
+        say(console, line)

@@ -48,15 +48,20 @@ def table_of(
 ) -> Table:
     """A table with text in the first columns and in those of `left`, and figures in the others."""
     table = Table(
-        *map(printable, heads), box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
+        *map(_cell, heads), box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
     )
     texts = {place % len(heads) for place in left}
     for place, column in enumerate(table.columns):
         column.no_wrap = True
         column.justify = "left" if place < words or place in texts else "right"
     for row in rows:
-        table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*(Text(_cell(cell)) if isinstance(cell, str) else cell for cell in row))
     return table
+
+
+def _cell(text: str) -> str:
+    """Text of one line, since a line break in a name would make it another row."""
+    return printable(text).replace("\n", " ")
 
 
 def narrower(
@@ -93,13 +98,13 @@ def print_table(console: Console, heads: Sequence[str], rows: Rows, *, words: in
 
 
 def say(console: Console, sentence: str, style: str = "") -> None:
-    """Prints a sentence without wrapping it: a path split over lines cannot be copied."""
-    console.print(Text(printable(sentence), style), soft_wrap=True)
+    """Prints a sentence on one line: a path split over lines cannot be copied."""
+    console.print(Text(_cell(sentence), style), soft_wrap=True)
 
 
 def say_indented(console: Console, sentence: str, style: str = "") -> None:
     """Prints a sentence wrapped to the screen and indented."""
-    say(console, indented(console, sentence)[0], style)
+    console.print(Text(printable(indented(console, sentence)[0]), style), soft_wrap=True)
 
 
 def indented(console: Console, sentence: str) -> tuple[str, int]:

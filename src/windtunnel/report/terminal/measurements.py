@@ -80,7 +80,8 @@ def _print_advice(console: Console, found: dict[str, Any]) -> None:
     if not found["advice"]:
         say(console, "nothing to recalibrate")
         return
-    say(console, "\nadvice", "bold")
+    console.print()
+    say(console, "advice", "bold")
     for advice in found["advice"]:
         say(console, f"- {advice['says']}")
         for setting in advice["set"]:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.analysis.figures import NOTHING, figure, text_of
+from windtunnel.core.errors import one_line
 from windtunnel.report.terminal.layout import (
     print_fitting,
     say,
@@ -19,7 +20,6 @@ from windtunnel.report.terminal.layout import (
 from windtunnel.search.point import written
 from windtunnel.search.sweep.folder import PAGE, RESULTS
 from windtunnel.search.sweep.summary import best_of, mean_of
-from windtunnel.settings.fields import one_line
 
 MOST_ROWS = 40
 """Limit on the points shown; beyond it, the Pareto front."""

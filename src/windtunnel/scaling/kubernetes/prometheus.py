@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from windtunnel.core.errors import WindtunnelError, printable
+from windtunnel.core.errors import WindtunnelError, one_line
 from windtunnel.scaling.kubernetes.pages import MetricSample, sample_value
 
 LARGEST_ANSWER: Final = 32 << 20
@@ -76,7 +76,7 @@ def samples_by_pod(
     """By pod: the newest value of each series, unless older than `oldest_s`."""
     data = _success(answer)
     if data.result_type != "matrix":
-        raise Unavailable(f"Prometheus answers a {printable(data.result_type)[:40]}, no matrix")
+        raise Unavailable(f"Prometheus answers a {one_line(data.result_type, 40)}, no matrix")
     found: dict[str, list[MetricSample]] = {}
     for series in _decoded(_RESULT, data.result)[:MOST_SERIES]:
         labels = series.metric
@@ -102,7 +102,7 @@ def matrix_of(answer: bytes) -> list[QueriedSeries]:
     """The series of a response to a range query."""
     data = _success(answer)
     if data.result_type != "matrix":
-        raise Unavailable(f"Prometheus answers a {printable(data.result_type)[:40]}, no matrix")
+        raise Unavailable(f"Prometheus answers a {one_line(data.result_type, 40)}, no matrix")
     found = []
     for series in _decoded(_RESULT, data.result)[:MOST_SERIES]:
         known = ((at_s, sample_value(text)) for at_s, text in series.values)
@@ -122,14 +122,14 @@ def number_of(answer: bytes) -> float:
             raise Unavailable(f"the query has {len(series)} results, and one is wanted")
         _, text = series[0].value
     else:
-        kind = printable(data.result_type)[:40]
+        kind = one_line(data.result_type, 40)
         raise Unavailable(f"the query answers a {kind}, no scalar and no vector")
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise Unavailable(f"the query answers {printable(text)[:40]!r}, no number")
+        raise Unavailable(f"the query answers {one_line(text, 40)!r}, no number")
     return value
 
 
@@ -138,14 +138,14 @@ def refusal(status: int, body: bytes) -> Unavailable:
     said = ""
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
         said = _ANSWER.decode(body).error
-    more = f": {printable(said)[:LONGEST_SAID]}" if said else ""
+    more = f": {one_line(said, LONGEST_SAID)}" if said else ""
     return Unavailable(f"Prometheus answers {status}{more}")
 
 
 def _success(answer: bytes) -> _Data:
     found: _Answer = _decoded(_ANSWER, answer)
     if found.status != "success" or found.data is None:
-        said = printable(found.error or found.error_type)[:LONGEST_SAID] or "no success"
+        said = one_line(found.error or found.error_type, LONGEST_SAID) or "no success"
         raise Unavailable(f"Prometheus answers: {said}")
     return found.data
 

@@ -14,10 +14,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, one_line
 from windtunnel.search.point import written
 from windtunnel.settings.document import Plain, parse_value
-from windtunnel.settings.fields import one_line
 
 OPENING, CLOSING, QUOTES = "[{(", "]})", "\"'"
 EXAMPLES = "PATH=A,B,... or PATH=LOW..HIGH, as in serving.pools.0.replicas=2..16"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.errors import InputError, nearest, one_line
 from windtunnel.workload.traces.formats import (
     azure,
     blis,
@@ -153,7 +153,7 @@ def _of_columns(text: bytes, path: Path) -> str:
 
 def _unknown(path: Path, found: list[str], known: dict[str, set[str]]) -> InputError:
     """The error for an unknown format; it names what the closest format would need."""
-    shown = "".join(c if c.isprintable() else "?" for c in ", ".join(found)[:120])
+    shown = one_line(", ".join(found), 120)
     what = f"no known format has the columns {shown or 'of this file'}"
     close = max(known, key=lambda name: len(known[name] & set(found)))
     missing = sorted(known[close] - set(found))
