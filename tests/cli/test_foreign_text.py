@@ -285,8 +285,8 @@ def test_what_a_server_says_to_a_gateway(tmp_path: Path, kind: str) -> None:
                 with pytest.raises(urllib.error.HTTPError) if kind != "a model" else _nothing():
                     urllib.request.urlopen(request, timeout=30)
             for page in ("servers", "metrics", "readyz"):
-                with urllib.request.urlopen(f"http://{admin}/{page}", timeout=30) as reply:
-                    harmless(reply.read().decode(), short=False)
+                with urllib.request.urlopen(f"http://{admin}/{page}", timeout=30) as got:
+                    harmless(got.read().decode(), short=False)
     harmless(access.read_text(), short=False)
 
 

@@ -31,13 +31,18 @@ SWEEP_S: Final = 1.0
 
 
 class _Call(AnswerReceiver):
-    """A reply on its way."""
+    """A request that was sent, and its reply on its way."""
 
-    __slots__ = ("_headers", "_parts", "_size", "_status", "reply")
+    __slots__ = ("_body", "_head", "_headers", "_parts", "_pool", "_size", "_status", "reply")
 
-    def __init__(self, reply: "asyncio.Future[Reply]") -> None:
+    def __init__(
+        self, reply: "asyncio.Future[Reply]", pool: ServerPool, head: bytes, body: bytes
+    ) -> None:
         super().__init__()
         self.reply = reply
+        self._pool = pool
+        self._head = head
+        self._body = body
         self._status = 0
         self._headers: dict[str, str] = {}
         self._parts: list[bytes] = []
@@ -65,7 +70,17 @@ class _Call(AnswerReceiver):
             body = parts[0] if len(parts) == 1 else b"".join(parts)
             self.reply.set_result(Reply(self._status, self._headers, body))
 
+    def send(self, *, fresh: bool = False) -> None:
+        self._pool.send(self, self._head, self._body, fresh=fresh)
+
     def broken(self, what: str) -> None:
+        connection = self.connection
+        if connection is not None and connection.uses > 1 and not connection.answering:
+            # The server closed an idle connection just as it was used. A new one cannot be idle,
+            # so a request is sent again once at most.
+            self.connection = None
+            self.send(fresh=True)
+            return
         self.fail(CONNECTION_BROKEN, f"the connection broke ({what})")
 
     def unreachable(self, error: Exception) -> None:
@@ -140,10 +155,11 @@ class Caller:
         if now_s - self._swept_s > SWEEP_S:
             self._swept_s = now_s
             self._pool.sweep(now_s)
-        call = _Call(loop.create_future())
+        head = b"%b%d\r\n\r\n" % (self._heads[end], len(body))
+        call = _Call(loop.create_future(), self._pool, head, body)
         timer = loop.call_later(self._timeout_s, call.late)
         try:
-            self._pool.send(call, b"%b%d\r\n\r\n" % (self._heads[end], len(body)), body)
+            call.send()
             return await call.reply
         finally:
             timer.cancel()
