@@ -71,7 +71,7 @@ $source
 serving:
   pools:
     - {name: main, $servers, engine: {kv_blocks: $blocks, max_num_seqs: $slots},
-       step_time: {model: linear, fixed: 20ms, per_prefill_token: 50us, per_decode: 1ms}}
+       step_time: {model: linear, fixed: 20ms, per_prefill_token: 50us, per_decode: $decode}}
   startup: {load: {mean: $load}}
   router: {policy: least-loaded}
 $more
@@ -84,6 +84,7 @@ CALM = {
     "servers": "replicas: 3",
     "blocks": "4000",
     "slots": "16",
+    "decode": "1ms",
     "load": "15s",
     "more": "",
 }
@@ -94,6 +95,16 @@ BURST = {
     "more": "scaling: {policy: saturation, interval: 1s, pools: {main: {min: 3, max: 9}}}",
 }
 """Six times the traffic for a while, and an autoscaler that has as many servers at once."""
+BATCHES = {"slots": "64", "decode": "4ms"}
+"""A batch takes all that come: with more of them only steps take longer."""
+BATCH_BURST = (
+    BURST
+    | BATCHES
+    | {
+        "more": "scaling: {policy: hpa, metrics: [{name: running, target: 10}], interval: 1s, "
+        "pools: {main: {min: 3, max: 9}}}",
+    }
+)
 FLEET = """\
 fleet:
   cycle: 1s
@@ -147,8 +158,15 @@ class Plant(msgspec.Struct, frozen=True):
     not those that take as long."""
 
 
-def of_fault(kind: str) -> Plant:
-    return Plant(Cause.FAULT, {}, {"more": f"faults: [{{at: $at, kind: {kind}}}]"})
+def of_fault(kind: str, base: dict[str, str] | None = None) -> Plant:
+    faults = f"faults: [{{at: $at, kind: {kind}}}]"
+    base = base or {}
+    return Plant(Cause.FAULT, base, {"more": f"{base.get('more', '')}\n{faults}"})
+
+
+def slower(plant: Plant, **changed: str) -> Plant:
+    """The same with servers that only get slower: nothing is queued."""
+    return Plant(plant.cause, BATCH_BURST, plant.changed | changed)
 
 
 def was_preempted(row: RequestRow, _: object) -> bool | None:
@@ -183,6 +201,20 @@ PLANTS = {
     "slow machine": of_fault("slow-machine, factor: 20, for: 20s"),
     "rate limit": of_fault("rate-limit-storm, for: 5s"),
     "partition": of_fault("router-partition, for: 9s, select: {count: all}"),
+    "crash, slower tokens": of_fault("engine-crash, select: {count: 2}", BATCHES),
+    "crash loop, slower tokens": of_fault(
+        "crash-loop, for: 20s, select: {count: 1}", BATCHES | {"decode": "8ms"}
+    ),
+    "reclaim, slower tokens": of_fault(
+        "spot-reclaim, notice: 5s, select: {count: 2}",
+        BATCHES
+        | {
+            "servers": "replicas: 3, accelerator: h200, tensor_parallel: 8",
+            "machines": "3",
+            "create": "20s",
+            "more": FLEET.replace("price_per_hour", "capacity: spot, price_per_hour"),
+        },
+    ),
     "queue": Plant(Cause.QUEUE, BURST | {"more": "", "slots": "64"}, {"slots": "4"}),
     "preemption": Plant(
         Cause.PREEMPTION,
@@ -208,6 +240,15 @@ PLANTS = {
         Cause.MACHINE, MACHINES | {"machines": "9", "create": "40s"}, {"machines": "3"}
     ),
     "gang": Plant(Cause.GANG, GANGS, {"place": "30s"}),
+}
+PLANTS |= {
+    "cold start, slower tokens": slower(PLANTS["cold start"]),
+    "autoscaler, slower tokens": slower(
+        PLANTS["autoscaler"], more=BATCH_BURST["more"].replace("interval: 1s", "interval: 60s")
+    ),
+    "quota, slower tokens": slower(
+        PLANTS["quota"], more=BATCH_BURST["more"].replace("max: 9", "max: 3")
+    ),
 }
 
 
@@ -289,6 +330,8 @@ def judge(name: str, seed: int, at_s: float) -> int:
                 is_touched = True if later_s > 1.0 else None
                 if abs(later_s) < 1e-3:  # what it waits for then, it waits for in both runs
                     is_touched = plant.cause in named(base_run, base[number])
+                    if plant.cause == Cause.AUTOSCALER and row.arrived + took_s(run, row) > at_s:
+                        is_touched = None  # no autoscaler would have helped it in time
             if is_touched is not None:
                 assert (plant.cause in named(run, row)) == is_touched, (number, row)
                 touched, untouched = touched + is_touched, untouched + (not is_touched)

@@ -53,7 +53,7 @@ def requests(draw: st.DrawFn, *, completed: bool = False) -> RequestRow:
         owner = dict.fromkeys(owner)  # it was sent nowhere
     about: dict[str, Any] = {"source": "chat", "slo": "standard", "reason": None}
     if media and outcome != "completed" and reached == 1:
-        about["reason"] = f"the run ended while {ENCODING}"
+        about["reason"] = f"the run ended during {ENCODING}"
     about |= {"prompt_tokens": 10, "output_tokens": 5, "prefix_hit_tokens": 0, "preemptions": 0}
     about |= times
     return RequestRow(id=0, outcome=outcome, **about, **owner)

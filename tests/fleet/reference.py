@@ -34,6 +34,7 @@ from windtunnel.fleet.planner.actions import (
     PREEMPTION_EXHAUSTED,
     PRIORITY_STARVED,
     PROVISION,
+    QUOTA_EXHAUSTED,
     RECLAIM,
     RECLAIM_REASON,
     SATISFIED,
@@ -642,7 +643,9 @@ class _Cycle:
         elif coming:
             found = PREEMPTION_EXHAUSTED
         elif row.holds(alive):
-            found = PRIORITY_STARVED
+            highest = max(one.need.profile.priority for one in self.rows)
+            starved = row.need.profile.priority < highest
+            found = PRIORITY_STARVED if starved else QUOTA_EXHAUSTED
         else:
             found = NO_MATCHING_SUPPLY
         missing = amounts_of(self.left(row, coming))

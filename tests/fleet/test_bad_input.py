@@ -92,7 +92,10 @@ NOTHING_MATCHES = (
     ("asked", "sentence"),
     [
         (amount(99, 99), f"short of 99 cpu: {NOTHING_MATCHES}"),
-        (amount(99, 1), "short of 99 cpu: all machines that match, free or in use"),
+        (
+            amount(99, 1),
+            "short of 99 cpu: the quota is too small: all machines that match",
+        ),
         (need("east", profile(), {"tpu": 1}, {"tpu": 1}), f"short of 1 tpu: {NOTHING_MATCHES}"),
         (
             amount(1, 1, requirement(ZONE, "In", ["a"]), requirement(ZONE, "NotIn", ["a"])),

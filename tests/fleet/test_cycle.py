@@ -18,6 +18,7 @@ from windtunnel.fleet.planner.actions import (
     PREEMPTION_EXHAUSTED,
     PRIORITY_STARVED,
     PROVISION,
+    QUOTA_EXHAUSTED,
     RECLAIM,
     TOPOLOGY_UNSATISFIABLE,
     CyclePlan,
@@ -260,7 +261,7 @@ def test_when_all_victims_do_not_suffice_it_says_so() -> None:
 def test_who_pinned_its_machines_is_no_victim() -> None:
     low, high = ask("east", priority=1, penalty=27), ask("west", priority=2)
     plan = Both([configured("m1", low)], [low, high]).cycle()
-    assert (plan.actions, verdicts(plan)) == ([], [PRIORITY_STARVED])
+    assert (plan.actions, verdicts(plan)) == ([], [QUOTA_EXHAUSTED])
 
 
 def test_a_unit_that_no_machine_can_host_is_a_verdict() -> None:
@@ -275,7 +276,8 @@ def test_a_need_of_more_than_there_is_starves_for_nobody() -> None:
     plan = world.cycle()
     assert verdicts(plan) == [NO_MATCHING_SUPPLY]
     assert plan.shortfalls[0].reason == (
-        "short of 4 cpu, 16 memory: all machines that match, free or in use, are too few"
+        "short of 4 cpu, 16 memory: the quota is too small: all machines that match, free or in "
+        "use, are too few"
     )
 
 
@@ -293,8 +295,8 @@ def test_a_need_can_be_asked_about() -> None:
         "machines that are there or on their way cover it (1 there, 1 on their way)"
     )
     assert planner.explain(wanting.key()).reason == (
-        "short of 4 cpu, 16 memory: all machines that match belong to needs of the same or a "
-        "higher priority (0 there, 1 on their way)"
+        "short of 4 cpu, 16 memory: the quota is used up: all machines that match are in use "
+        "(0 there, 1 on their way)"
     )
     with pytest.raises(InputError, match="cluster 'north' does not ask for it"):
         planner.explain(ask("north").key())

@@ -144,8 +144,8 @@ def test_whoever_did_not_complete_has_a_reason(busy: tuple[dict[str, Any], list[
     assert reasons["completed"] == {None}
     assert all(reason and reason.startswith("needs ") for reason in reasons["dropped"])
     assert reasons["unfinished"] == {
-        "the run ended while it waited for a server",
-        "the run ended while its answer was written",
+        "the run ended before prefill began",
+        "the run ended during decode",
     }
 
 

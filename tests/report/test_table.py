@@ -355,8 +355,8 @@ def test_faults_are_told_by_kind_and_by_what_they_struck() -> None:
 def test_what_a_fleet_was_short_of_is_said_with_the_first_named() -> None:
     short = {f"main/main.{number}": "NO_MATCHING_SUPPLY: too few" for number in range(5)}
     lines = short_lines({"short": short})
-    assert lines[0] == "main/main.0: NO_MATCHING_SUPPLY: too few"
-    assert lines[3:] == ["and 2 more, in result.json"]
+    assert lines[0] == "main/main.0 has too few machines: NO_MATCHING_SUPPLY: too few"
+    assert lines[3:] == ["2 more needs without machines, in result.json"]
 
 
 @pytest.mark.parametrize(("process", "by_chance"), [("constant", False), ("poisson", True)])

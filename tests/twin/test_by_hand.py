@@ -168,4 +168,4 @@ def test_who_goes_before_the_step_that_was_planned_for_it_was_never_in_one(until
     (request,) = ended
     assert result["requests"]["completed"] == 0
     assert request.scheduled_s == UNSET
-    assert request.reason in ("", "the client left while it waited for a server")
+    assert request.reason in ("", "the client left before prefill began")

@@ -184,10 +184,10 @@ def test_a_section_that_nothing_can_use_is_noted() -> None:
 @pytest.mark.parametrize(
     ("after_ms", "stage"),
     [
-        (50, "while its prompt was computed"),
-        (150, "while its KV was moved"),
-        (220, "while it waited for its first token on the decode server"),
-        (250, "while its answer was written"),
+        (50, "during prefill"),
+        (150, "during the KV transfer"),
+        (220, "before the first token on the decode server"),
+        (250, "during decode"),
     ],
 )
 def test_who_leaves_says_how_far_it_had_come(after_ms: int, stage: str) -> None:
@@ -201,8 +201,8 @@ def test_who_leaves_says_how_far_it_had_come(after_ms: int, stage: str) -> None:
 def test_who_waits_for_blocks_on_the_decode_server_says_so() -> None:
     result = split(count=2, rate="100/s", blocks=9, output=20, more="timeout: 600ms")
     assert result["reasons"]["timed_out"] == {
-        "the client left while its KV waited for room on the decode server": 1,
-        "the client left while its answer was written": 1,
+        "the client left before the decode server had room for its KV cache": 1,
+        "the client left during decode": 1,
     }
 
 

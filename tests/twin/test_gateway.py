@@ -163,7 +163,7 @@ def test_a_client_that_leaves_while_it_waits_is_not_sent_any_more() -> None:
         source("patient", 0.030, output=2),
     )
     result = run(text)
-    assert result["reasons"]["timed_out"] == {"the client left while it waited at the gateway": 1}
+    assert result["reasons"]["timed_out"] == {"the client left in the queue of the gateway": 1}
     assert result["requests"]["completed"] == 2
     assert result["gateway"]["decisions"]["admit"] == {"room": 2}
 
@@ -388,8 +388,8 @@ def test_unfinished_requests_were_at_the_gateway() -> None:
     )
     result = run(text, "duration=100ms")
     assert result["reasons"]["unfinished"] == {
-        "the run ended while it waited at the gateway": 4,
-        "the run ended while its answer was written": 1,
+        "the run ended in the queue of the gateway": 4,
+        "the run ended during decode": 1,
     }
 
 

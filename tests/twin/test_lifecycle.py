@@ -124,24 +124,22 @@ def test_who_waits_for_a_server_leaves_by_its_own_timeout() -> None:
     text = elastic(count=1, replicas=0, load="1h")
     result, _ = scaled(text, Script({"main": 1}), "workload.0.timeout=5s")
     assert result["requests"]["timed_out"] == 1
-    assert result["reasons"]["timed_out"] == {
-        "the client left while it waited for a server to be ready": 1
-    }
+    assert result["reasons"]["timed_out"] == {"the client left before a server was ready": 1}
     assert result["simulated_seconds"] == 6.0
 
 
 @pytest.mark.parametrize(
     ("gateway", "where"),
     [
-        ("{policy: always}", "for a server to be ready"),
-        ("{policy: flow-control, detector: {kind: utilization}}", "at the gateway"),
+        ("{policy: always}", "before a server was ready"),
+        ("{policy: flow-control, detector: {kind: utilization}}", "in the queue of the gateway"),
     ],
 )
 def test_a_run_that_nobody_wakes_ends(gateway: str, where: str) -> None:
     text = elastic(count=2, replicas=0)
     result, _ = scaled(text, Script({}), f"serving.admission={gateway}")
     assert result["requests"]["unfinished"] == 2
-    assert result["reasons"]["unfinished"] == {f"the run ended while it waited {where}": 2}
+    assert result["reasons"]["unfinished"] == {f"the run ended {where}": 2}
 
 
 @pytest.mark.parametrize("late", ["actuation_delay={mean: 12s}", "scrape_delay=12s"])

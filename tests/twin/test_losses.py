@@ -145,9 +145,7 @@ def test_who_was_lost_too_often_is_dropped() -> None:
 def test_without_anybody_who_restarts_it_the_run_ends() -> None:
     result, _ = lossy(one_server(count=3), Loser({1: 0}, restarts=False))
     assert result["requests"]["unfinished"] == 3
-    assert result["reasons"]["unfinished"] == {
-        "the run ended while it waited for a server to be ready": 3
-    }
+    assert result["reasons"]["unfinished"] == {"the run ended before a server was ready": 3}
 
 
 def test_deadlines_keep_running() -> None:

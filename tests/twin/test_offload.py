@@ -110,7 +110,7 @@ def test_a_client_that_leaves_during_a_load_is_counted_with_that_reason() -> Non
     slow = ["serving.pools.0.engine.offload.0.bandwidth=1MB/s", "workload.0.timeout=5s"]
     result = run(STICKY, *slow)
     assert result["requests"]["timed_out"] > 0
-    assert "the client left while its KV was loaded" in result["reasons"]["timed_out"]
+    assert "the client left during the load of its KV cache" in result["reasons"]["timed_out"]
 
 
 def test_a_router_sees_what_lies_in_tiers() -> None:

@@ -172,7 +172,7 @@ def test_nothing_completes_before_the_end() -> None:
     assert result["latency"]["e2e"]["max"] is None
     assert result["throughput"]["requests_per_s"] == 0.0
     assert_class(result, requests=1, attained=0.0)
-    assert result["reasons"]["unfinished"] == {"the run ended while its answer was written": 1}
+    assert result["reasons"]["unfinished"] == {"the run ended during decode": 1}
     assert result["fairness"] == {"served_tokens": None, "goodput": None}
 
 

@@ -232,7 +232,7 @@ BEYOND = {
 
 def _saturation(found: list[Stretch], seconds: float) -> TrustFinding:
     if not found:
-        says = "The servers kept up throughout: no stretch of time was saturated."
+        says = "No stretch of time was saturated."
         return TrustFinding("saturation", GOOD, says, {"share": 0.0})
     total_s = sum(one.end_s - one.start_s for one in found)
     share = total_s / seconds

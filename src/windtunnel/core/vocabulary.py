@@ -71,7 +71,7 @@ GATEWAY_AWAY: Final = "the gateway is restarting"
 """Reason of a request that arrived during the restart."""
 DRAINED: Final = "its server was drained"
 """Reason of a try that ended because its server was to be removed."""
-ENCODING: Final = "its media were encoded"
+ENCODING: Final = "media encoding"
 """The stage of a request that is neither queued nor at a server."""
 
 NUMBERS: Final = re.compile(r"\d+(?:[.,_]\d+)*")

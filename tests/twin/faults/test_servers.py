@@ -157,7 +157,7 @@ def test_a_client_may_leave_while_its_request_waits_to_be_sent_again() -> None:
     storm = "at: 0s, kind: rate-limit-storm"
     sets = ("workload.0.timeout=700ms", "serving.retries={attempts: 9, backoff: 400ms}")
     result, _ = faulty(plain(storm), *sets)
-    assert result["reasons"]["timed_out"] == {"the client left while it waited to be sent again": 1}
+    assert result["reasons"]["timed_out"] == {"the client left before the next attempt": 1}
 
 
 @pytest.mark.parametrize(("share", "crashed"), [("0.34", 2), ("0.5", 2), ("0.75", 3), ("1", 4)])

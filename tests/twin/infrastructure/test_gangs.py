@@ -124,8 +124,8 @@ def test_pods_go_to_tainted_machines_only_if_they_tolerate_it(tmp_path: Path) ->
         assert [name for name, one in result["fleet"]["pools"].items() if one["most"]] == [pool]
     result = simulate(planned(tmp_path, more=tainted, duration="duration: 2m"))
     (note,) = result["gangs"]["notes"]
-    assert note.startswith("5 pods wait for ever (chat-0-")
-    assert "no kind of machine has the room, the labels and the taints" in note
+    assert note.startswith("5 pods can never be placed (chat-0-")
+    assert "no kind of machine has the resources, labels and tolerated taints" in note
 
 
 def test_a_gang_that_is_recycled_for_ever_ends_the_run(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_run_without_a_duration_ends_when_machines_never_come() -> None:
     result = simulate(plan, check=True)
     assert result["requests"]["completed"] == 150
     assert result["fleet"]["pools"]["big"]["most"] == 1
-    assert "PRIORITY_STARVED" in next(iter(result["fleet"]["short"].values()))
+    assert "QUOTA_EXHAUSTED: short of " in next(iter(result["fleet"]["short"].values()))
 
 
 def test_an_autoscaler_knows_how_long_a_machine_takes() -> None:

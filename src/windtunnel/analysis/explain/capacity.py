@@ -1,7 +1,9 @@
 """Explains why a pool had too little capacity: which replicas were ready or starting, and why."""
 
+from __future__ import annotations
+
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,6 +36,9 @@ from windtunnel.analysis.explain.steps import (
     moment,
     took,
 )
+
+if TYPE_CHECKING:
+    from windtunnel.analysis.explain.run import ExplainedRun
 
 MOST_NAMED = 3
 """Limit on the faults, losses and reasons that are listed individually."""
@@ -74,13 +79,39 @@ class CapacityWait(msgspec.Struct, frozen=True):
         return self.start_s if self.server else self.end_s
 
 
+def kept_s(run: ExplainedRun) -> float:
+    """How long autoscalers keep servers that they do not need; ignores windows inside policies."""
+    from windtunnel.scaling.build import POLICIES, word_of
+
+    scaling = run.scenario.get("scaling")
+    patience = {word_of(one): one.patience for one in POLICIES}
+    kept = 0.0
+    for _, policy in scaling["policies"] if scaling else ():
+        usual = patience[policy["policy"]]
+        if policy["stabilization"] is not None:
+            kept = max(kept, policy["stabilization"]["down_s"])
+        elif usual is not None:
+            kept = max(kept, usual.down_s)
+    return kept
+
+
 def why_short(
-    history: ControlHistory, result: dict[str, Any], wait: CapacityWait, about: str
+    history: ControlHistory,
+    result: dict[str, Any],
+    wait: CapacityWait,
+    about: str,
+    *,
+    queued: bool = True,
 ) -> CauseChain:
-    """Traces a wait to its cause, through pool, autoscaler, gangs and machines."""
+    """Traces a wait to its cause, through pool, autoscaler, gangs and machines.
+
+    `queued`: requests were queued; if not, servers were only slower than with all of them.
+    """
     steps = [ready(history, wait)]
     if wait.since_s < wait.start_s:
-        says = f"requests have been queued on its servers since {moment(wait.since_s)}"
+        says = f"it has been short of servers since {moment(wait.since_s)}"
+        if queued:
+            says = f"requests have been queued on its servers since {moment(wait.since_s)}"
         steps.append(CauseStep(wait.since_s, POOL, says))
     lost = _lost(history, wait)
     faults = [
@@ -149,20 +180,16 @@ def of_fault(fault: FaultHistory) -> CauseStep:
 
 
 def _lost(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
-    """Servers lost before the end of the wait and not replaced by the time the queue began."""
-    back: dict[int, float] = {}
-    for one in history.lives:
-        if one.instead_of is not None:
-            server = one.instead_of.server
-            back[server] = min(back.get(server, INFINITE), one.since.get(READY, INFINITE))
-    return [
-        life
-        for life in history.lives
-        if life.pool == wait.pool
-        and life.was_lost
-        and life.since[GONE] <= wait.end_s
-        and back.get(life.server, life.since[GONE]) > wait.since_s
-    ]
+    """Servers lost before the end of the wait, if the pool was still short of servers when the
+    queue began."""
+    sizes = history.sizes(wait.pool)
+    found = []
+    for life in history.lives:
+        if life.pool == wait.pool and life.left_s is not None and life.left_s <= wait.end_s:
+            short = sizes.short_at(life.left_s)
+            if short is not None and wait.since_s < short.end_s and history.was_taken(life):
+                found.append(life)
+    return found
 
 
 def loss(history: ControlHistory, life: ReplicaLife) -> CauseStep:
@@ -326,7 +353,7 @@ def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait)
         CauseStep(
             one.time,
             FLEET,
-            f"the fleet was short of {one.name}: {one.reason}",
+            f"{one.name} had too few machines: {one.reason}",
             [one.id],
             cause=Cause.QUOTA,
         )

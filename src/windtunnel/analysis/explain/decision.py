@@ -58,7 +58,7 @@ def explain_decision(run: RunReader, name: str) -> ExplainedDecision:
     found = history.decisions.get(name)
     if found is None:
         raise InputError(
-            f"there is no {name}",
+            f"there is no decision {name}",
             where="--decision",
             allowed=_ranges(history) or "none in this run",
         )
@@ -76,10 +76,11 @@ def _ranges(history: ControlHistory) -> str:
         parts = NUMBERED.fullmatch(name)
         if parts is not None:
             last.setdefault(parts[1], []).append(int(parts[2]))
-    ranges = [
-        f"{layer}-{min(numbers)} to {layer}-{max(numbers)}" for layer, numbers in last.items()
-    ]
-    return ", ".join(ranges)
+    ends = [(layer, min(numbers), max(numbers)) for layer, numbers in last.items()]
+    return ", ".join(
+        f"{layer}-{first}" + (f" to {layer}-{final}" if final > first else "")
+        for layer, first, final in ends
+    )
 
 
 def _of_scaling(run: RunReader, one: LoggedEvent) -> ExplainedDecision:

@@ -4,11 +4,13 @@ Read from `control.jsonl`, or from `events.jsonl` if that does not exist.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from windtunnel.analysis.explain.pool_sizes import PoolSizes, SizeChange
 from windtunnel.analysis.explain.steps import moment
 from windtunnel.analysis.phases import Owner
 from windtunnel.analysis.run_folder import CONTROL, EVENTS
@@ -117,6 +119,11 @@ class ReplicaLife(msgspec.Struct):
         return min(self.since.values())
 
     @property
+    def left_s(self) -> float | None:
+        """When it stopped taking requests; None if it never did."""
+        return self.since.get(DRAINING, self.since.get(GONE))
+
+    @property
     def was_lost(self) -> bool:
         """Whether it was ready, and ended without draining."""
         return GONE in self.since and self.ended != DRAINED and READY in self.since
@@ -131,8 +138,12 @@ class ReplicaLife(msgspec.Struct):
         names = {f"{self.pool}-{self.number}", *self.machines}
         if fault.overlaps(gone_s, gone_s) and names.intersection(fault.subjects):
             return True
-        failed = (fault.failed.get(machine, -1.0) for machine in self.machines)
-        return any(self.asked_s <= failed_s <= gone_s for failed_s in failed)
+        failed = [fault.failed.get(machine, -1.0) for machine in self.machines]
+        drained_s = self.since.get(DRAINING, -1.0)  # before the end that was announced
+        return any(
+            self.asked_s <= failed_s <= gone_s or fault.at_s <= drained_s <= failed_s
+            for failed_s in failed
+        )
 
     def state_at(self, time_s: float) -> str | None:
         """Its state at a time; None before it was requested."""
@@ -200,6 +211,8 @@ class ControlHistory:
         self.of_machine: dict[str, list[LoggedEvent]] = {}
         self.faults: dict[str, FaultHistory] = {}
         self.cut: LoggedEvent | None = None
+        self.loads: dict[str, Any] = {}  # of pools, once computed
+        self._sizes: dict[str, PoolSizes] = {}
         self._servers: dict[int, ReplicaLife] = {}
         self._credits: dict[str, deque[Credit]] = {}
         self._lost: dict[str, deque[ReplicaLife]] = {}
@@ -302,6 +315,37 @@ class ControlHistory:
             if state in found:
                 found[state].append(life)
         return found
+
+    def sizes(self, pool: str) -> PoolSizes:
+        """Ready and wanted servers of a pool over time."""
+        if pool not in self._sizes:
+            self._sizes[pool] = PoolSizes(self._size_changes(pool))
+        return self._sizes[pool]
+
+    def _size_changes(self, pool: str) -> Iterator[SizeChange]:
+        for life in self.lives:
+            if life.pool == pool:
+                left_s = life.left_s
+                yield SizeChange(life.asked_s, present=1)
+                if READY in life.since:
+                    yield SizeChange(life.since[READY], ready=1)
+                if left_s is not None:
+                    served = READY in life.since
+                    taken = served and self.was_taken(life)
+                    yield SizeChange(left_s, -1 if served else 0, -1, taken=taken)
+        for fault in self.faults.values():
+            hit = sum(subject.rpartition("-")[0] == pool for subject in fault.subjects)
+            if fault.kind in DISTURBS and hit:
+                yield SizeChange(fault.at_s, -hit, taken=True)
+                if fault.until_s is not None:
+                    yield SizeChange(fault.until_s, hit)
+        for one in self.by_pool.get(pool, []):
+            yield SizeChange(one.time, wanted=one.data["recommended"])
+
+    def was_taken(self, life: ReplicaLife) -> bool:
+        """Whether a ready server was lost, or drained because a fault announced its end."""
+        struck = GONE in life.since and any(map(life.is_struck_by, self.faults.values()))
+        return life.was_lost or (struck and READY in life.since)
 
     def last_decision(self, pool: str, time_s: float) -> LoggedEvent | None:
         found = [one for one in self.by_pool.get(pool, []) if one.time <= time_s]

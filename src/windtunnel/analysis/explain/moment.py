@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.analysis.explain.capacity import CapacityWait, kept_s, why_short
 from windtunnel.analysis.explain.history import LoggedEvent
 from windtunnel.analysis.explain.machines import CONFIGURING, CREATING
 from windtunnel.analysis.explain.run import RunReader
@@ -85,7 +86,22 @@ def _pools(run: RunReader, at_s: float) -> list[CauseStep]:
             parts.append(f"{first.title} requested {took(at_s - first.asked_s)} before{by}")
         ids = list(dict.fromkeys(life.by for life in slow if life.by))
         steps.append(CauseStep(at_s, POOL, f"{pool}: {', '.join(parts) or 'no server'}", ids))
+        steps += _short(run, pool, at_s)
     return steps
+
+
+def _short(run: RunReader, pool: str, at_s: float) -> list[CauseStep]:
+    """Why a pool has too few servers, if it does: fewer than it should have, or with a queue."""
+    short = run.history.sizes(pool).short_at(at_s)
+    since_s = at_s if short is None else short.start_s
+    only_model = not run.result.get("models")
+    queued_s = run.series.backlog_since(pool, at_s, only_model=only_model)
+    if short is None and queued_s >= at_s:
+        return []
+    wait = CapacityWait(pool, at_s, at_s, "", min(since_s, queued_s), kept_s(run))
+    root = why_short(run.history, run.result, wait, "").root
+    what = f"{pool} has had too few servers since {moment(wait.since_s)}"
+    return [CauseStep(root.time, root.layer, f"{what}: {root.says}", root.ids, cause=root.cause)]
 
 
 def _gangs(run: RunReader, at_s: float) -> list[CauseStep]:
@@ -129,7 +145,7 @@ def _fleet(run: RunReader, at_s: float) -> list[CauseStep]:
             says = f"{machine} {state} since {moment(before[-1].time)}"
             steps.append(CauseStep(before[-1].time, MACHINE, says, ids))
     for one in run.history.short(at_s)[:MOST_NAMED]:
-        says = f"{one.name} is short since {moment(one.time)}: {one.reason}"
+        says = f"{one.name} has had too few machines since {moment(one.time)}: {one.reason}"
         steps.append(CauseStep(one.time, FLEET, says, [one.id]))
     return steps
 

@@ -14,7 +14,7 @@ from windtunnel.analysis.explain.request import (
     ranked,
     slow_requests,
 )
-from windtunnel.analysis.explain.run import RunReader
+from windtunnel.analysis.explain.run import ExplainedRun, RunReader
 from windtunnel.analysis.explain.steps import (
     AUTOSCALER,
     FAULT,
@@ -28,7 +28,7 @@ from windtunnel.analysis.explain.steps import (
     took,
 )
 from windtunnel.analysis.phases import RequestRow
-from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN
+from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN, Slowest
 from windtunnel.core.vocabulary import RESIZED
 from windtunnel.gangs.controllers.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
 
@@ -82,13 +82,9 @@ SPENT = {
 
 def cause_in_words(cause: CauseTotal) -> str:
     """`machine: 100 requests together waited 1 h 20 min for machines`, and the evidence."""
-    many = count(cause.requests, "request") + " together" * (cause.requests > 1)
-    spent = SPENT[Cause(cause.cause)].format(time=took(cause.seconds))
-    if cause.requests == 1:
-        spent = spent.replace("were ", "was ", 1)
     ids = f" [{', '.join(cause.ids)}]" if cause.ids else ""
     evidence = f": {cause.says}" if cause.ids else ""
-    return f"{cause.cause}: {many} {spent}{evidence}{ids}"
+    return f"{cause.cause}: {_who(cause.requests)} {_spent(cause)}{evidence}{ids}"
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -129,7 +125,26 @@ def overview(run: RunReader) -> Overview:
     return Overview(list(slow.values()), causes, _important(history), cut, partial)
 
 
-def _causes(run: RunReader, rows: list[tuple[float, RequestRow]]) -> list[CauseTotal]:
+def slowest_in_words(run: ExplainedRun, slowest: Slowest) -> str:
+    """What cost the slowest requests of a run most, in a sentence; empty if nothing did."""
+    found = _causes(run, slowest.requests(FINISHED))
+    if not found:
+        return ""
+    evidence = f": {found[0].says}" if found[0].ids else ""
+    return f"{_who(found[0].requests, 'of the slowest requests')} {_spent(found[0])}{evidence}"
+
+
+def _who(requests: int, whom: str = "") -> str:
+    who = f"{requests:,} {whom}" if whom else count(requests, "request")
+    return who + " together" * (requests > 1)
+
+
+def _spent(cause: CauseTotal) -> str:
+    spent = SPENT[Cause(cause.cause)].format(time=took(cause.seconds))
+    return spent.replace("were ", "was ", 1) if cause.requests == 1 else spent
+
+
+def _causes(run: ExplainedRun, rows: list[tuple[float, RequestRow]]) -> list[CauseTotal]:
     totals: dict[tuple[str, ...], CauseTotal] = {}
     for _, row in rows:
         for one in ranked(run, account(run, row)):
@@ -160,7 +175,7 @@ def _important(history: ControlHistory) -> list[CauseStep]:
         if one.kind.removeprefix("gang.") in TERMINATIONS
     ]
     wrong += [
-        CauseStep(one.time, FLEET, f"short of {one.name}: {one.reason}", [one.id])
+        CauseStep(one.time, FLEET, f"{one.name} has too few machines: {one.reason}", [one.id])
         for one in history.happenings
         if one.kind == "fleet.short"
     ]

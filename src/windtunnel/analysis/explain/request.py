@@ -1,11 +1,16 @@
 """Explains one request: its time interval by interval, and the root cause of each."""
 
-from typing import Any
-
 import msgspec
 
 from windtunnel.analysis.explain.account import PAUSED, TimeInterval, intervals_of
-from windtunnel.analysis.explain.capacity import CapacityWait, loss, of_fault, ready, why_short
+from windtunnel.analysis.explain.capacity import (
+    CapacityWait,
+    kept_s,
+    loss,
+    of_fault,
+    ready,
+    why_short,
+)
 from windtunnel.analysis.explain.history import LEAK, RATE_LIMITS, SLOWS, FaultHistory
 from windtunnel.analysis.explain.run import ExplainedRun, FullRequestRow, RunReader
 from windtunnel.analysis.explain.sentences import (
@@ -15,6 +20,7 @@ from windtunnel.analysis.explain.sentences import (
     sentence,
     state_of,
 )
+from windtunnel.analysis.explain.slowdown import Slowdown, slowdown
 from windtunnel.analysis.explain.steps import (
     AUTOSCALER,
     GATEWAY,
@@ -30,7 +36,6 @@ from windtunnel.analysis.explain.steps import (
 from windtunnel.analysis.phases import (
     DECODE,
     ENCODE,
-    NAMES,
     PREFILL,
     QUEUE,
     RETRY,
@@ -64,7 +69,22 @@ OWN_WORK = {
     DECODE: Cause.DECODE,
     PAUSED: Cause.PREEMPTION,
 }
-PREEMPTED = "preempted"
+SLOWABLE = (Cause.QUEUE, Cause.PREFILL, Cause.DECODE, Cause.PREEMPTION)
+"""Causes of time on a server that grow with its load."""
+ABOUT = {
+    AT_GATEWAY: "it was queued at the gateway for {}",
+    ENCODE: "encoding its media took {}",
+    RETRY: "it lost {} on servers that did not finish it",
+    UNPLACED: "it waited {} for a ready server",
+    QUEUE: "it was queued for {}",
+    PREFILL: "prefill took {}",
+    ROOM: "it waited {} for KV blocks on the decode server",
+    TRANSFER: "its KV transfer took {}",
+    START: "its first decode step took {}",
+    DECODE: "decode took {}",
+    PAUSED: "it was preempted for {}",
+}
+"""What is explained of an interval, with its duration."""
 REJECTED = "rejected"
 WORTH_S = 1e-3
 """Shorter waits need no explanation."""
@@ -88,10 +108,12 @@ class RankedCause(msgspec.Struct, frozen=True):
 
 
 class Accounted(msgspec.Struct, frozen=True):
-    """An interval of a request's time, and its cause."""
+    """An interval of a request's time, or a part of it, and its cause."""
 
     interval: TimeInterval
     chain: CauseChain
+    seconds: float
+    """The seconds of the interval that are due to it."""
 
 
 class ExplainedRequest(msgspec.Struct, frozen=True):
@@ -176,10 +198,16 @@ def _slow(run: ExplainedRun, row: RequestRow, took_s: float, upto: str) -> SlowR
 
 
 def account(run: ExplainedRun, row: RequestRow) -> list[Accounted]:
-    """Every interval of a request's time with its cause, in order and without gaps."""
-    return [
-        Accounted(interval, _chain(run, row, interval)) for interval in intervals_of(row, run.end_s)
-    ]
+    """Every interval of a request's time with its causes, in order and without gaps."""
+    found = []
+    for interval in intervals_of(row, run.end_s):
+        chain = _chain(run, row, interval)
+        slow = _slowed(run, row, interval, chain)
+        slow_s = 0.0 if slow is None else slow.seconds
+        found.append(Accounted(interval, chain, interval.took_s - slow_s))
+        if slow is not None:
+            found.append(Accounted(interval, _slow_chain(run, row, interval, slow), slow_s))
+    return found
 
 
 def ranked(run: ExplainedRun, accounts: list[Accounted]) -> list[RankedCause]:
@@ -187,10 +215,10 @@ def ranked(run: ExplainedRun, accounts: list[Accounted]) -> list[RankedCause]:
     usual_s = _usual(run)
     roots: dict[tuple[str, ...], CauseStep] = {}
     seconds: dict[tuple[str, ...], float] = {}
-    for one in sorted(accounts, key=lambda one: -one.interval.took_s):
+    for one in sorted(accounts, key=lambda one: -one.seconds):
         key = (one.chain.root.cause, *one.chain.root.ids)
         roots.setdefault(key, one.chain.root)
-        seconds[key] = seconds.get(key, 0.0) + one.interval.took_s
+        seconds[key] = seconds.get(key, 0.0) + one.seconds
     found = []
     for key, root in roots.items():
         excess_s = max(0.0, seconds[key] - usual_s.get(root.cause, 0.0))
@@ -215,9 +243,9 @@ def _usual(run: ExplainedRun) -> dict[str, float]:
 
 
 def longest_of(accounts: list[Accounted], cause: RankedCause) -> Accounted:
-    """The longest interval due to a cause."""
+    """The interval of which most is due to a cause."""
     found = (one for one in accounts if one.chain.root.says == cause.says)
-    return max(found, key=lambda one: one.interval.took_s)
+    return max(found, key=lambda one: one.seconds)
 
 
 def _rejected(run: ExplainedRun, row: RequestRow, phase: Phase) -> CauseChain:
@@ -255,12 +283,12 @@ def _headline(row: RequestRow, ttft: float | None, end_s: float) -> str:
 
 def _chain(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> CauseChain:
     name = interval.name
-    about = f"{took(interval.took_s)} {NAMES.get(name, PREEMPTED)}"
+    about = ABOUT[name].format(took(interval.took_s))
     if name == RETRY:
         return _lost_try(run, row, interval, about)
     before = interval.lost
     if before is not None and before.reason == RATE_LIMITED:
-        return _refused(run, before, f"{took(interval.took_s)} until it was sent again")
+        return _refused(run, before, f"it waited {took(interval.took_s)} to be sent again")
     steps = _first_steps(run, row, interval)
     if name not in FOR_ROOM or interval.took_s <= WORTH_S or _has_room(run, row, interval):
         return _at_work(run, row, interval, about, steps)
@@ -269,25 +297,37 @@ def _chain(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> CauseC
     server = "" if name in (AT_GATEWAY, UNPLACED) else _title(row.prompt_server)
     only_model = not run.result.get("models")
     since_s = run.series.backlog_since(pool, interval.start_s, only_model=only_model)
-    kept_s = _kept_s(run.scenario.get("scaling"))
-    wait = CapacityWait(pool, interval.start_s, interval.end_s, server, since_s, kept_s)
+    wait = CapacityWait(pool, interval.start_s, interval.end_s, server, since_s, kept_s(run))
     chain = why_short(run.history, run.result, wait, about)
     return CauseChain(about, [*steps, *chain.steps], chain.root)
 
 
-def _kept_s(scaling: dict[str, Any] | None) -> float:
-    """How long autoscalers keep servers that they do not need; ignores windows inside policies."""
-    from windtunnel.scaling.build import POLICIES, word_of
+def _slowed(
+    run: ExplainedRun, row: RequestRow, interval: TimeInterval, chain: CauseChain
+) -> Slowdown | None:
+    """What a shortage of servers cost a request while a server worked on it."""
+    if chain.root.cause not in SLOWABLE or chain.root.layer != SERVER:
+        return None
+    if interval.took_s <= WORTH_S:
+        return None
+    return slowdown(run, _owner(row, interval), interval)
 
-    patience = {word_of(one): one.patience for one in POLICIES}
-    kept_s = 0.0
-    for _, policy in scaling["policies"] if scaling else ():
-        usual = patience[policy["policy"]]
-        if policy["stabilization"] is not None:
-            kept_s = max(kept_s, policy["stabilization"]["down_s"])
-        elif usual is not None:
-            kept_s = max(kept_s, usual.down_s)
-    return kept_s
+
+def _slow_chain(
+    run: ExplainedRun, row: RequestRow, interval: TimeInterval, slow: Slowdown
+) -> CauseChain:
+    server = _title(_owner(row, interval))
+    pool = str(_owner(row, interval)[0])
+    about = ABOUT[interval.name].format(f"{took(slow.seconds)} longer")
+    short = CapacityWait(pool, slow.start_s, slow.end_s, "", slow.shortage.start_s, kept_s(run))
+    chain = why_short(run.history, run.result, short, about, queued=False)
+    step = CauseStep(slow.start_s, SERVER, slow.in_words(server))
+    return CauseChain(about, [step, *chain.steps], chain.root)
+
+
+def _owner(row: RequestRow, interval: TimeInterval) -> Owner:
+    """The server that a request is queued or computed on."""
+    return row.prompt_server if interval.name in (QUEUE, PREFILL) else row.server
 
 
 def _lost_try(run: ExplainedRun, row: RequestRow, interval: TimeInterval, about: str) -> CauseChain:
@@ -368,8 +408,7 @@ def _at_work(
     run: ExplainedRun, row: RequestRow, interval: TimeInterval, about: str, before: list[CauseStep]
 ) -> CauseChain:
     """Explains time spent on the request itself, unless a fault slowed its server."""
-    prompt = interval.name in (QUEUE, PREFILL)
-    owner = row.prompt_server if prompt else row.server
+    owner = _owner(row, interval)
     cause = OWN_WORK.get(interval.name, Cause.QUEUE)
     ahead = ahead_of(run, row, interval) if interval.took_s > WORTH_S else []
     if ahead or (interval.name == PREFILL and is_long_prompt(run, row)):

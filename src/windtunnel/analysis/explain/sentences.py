@@ -94,7 +94,7 @@ def _lost(row: RequestRow, interval: TimeInterval, took: str) -> str:
         return f"waited {took} to run again after it was preempted, {times} in all"
     lost = interval.lost
     assert lost is not None
-    return f"{took} on {lost.pool} {lost.replica} was lost: {lost.reason}"
+    return f"lost {took} on {lost.pool} {lost.replica}: {lost.reason}"
 
 
 def _moving(
@@ -115,7 +115,7 @@ def _moving(
 
 def _prefill(run: ExplainedRun, row: RequestRow, took: str, ahead: list[LongPrompt]) -> str:
     if row.outcome == "unfinished" and row.first_token is None:
-        return "the run ended while its prompt was being computed, or computed again"
+        return "the run ended during its prefill"
     if row.first_token is None and row.prefilled is None:
         return f"its prompt was still being computed after {took}"
     if is_long_prompt(run, row):

@@ -47,6 +47,8 @@ TOPOLOGY_UNSATISFIABLE: Final = 2
 PRIORITY_STARVED: Final = 3
 NO_MATCHING_SUPPLY: Final = 4
 PREEMPTION_EXHAUSTED: Final = 5
+QUOTA_EXHAUSTED: Final = 6
+INSUFFICIENT_CAPACITY: Final = 7
 
 VERDICTS: Final = (
     "SATISFIED",
@@ -55,11 +57,14 @@ VERDICTS: Final = (
     "PRIORITY_STARVED",
     "NO_MATCHING_SUPPLY",
     "PREEMPTION_EXHAUSTED",
+    "QUOTA_EXHAUSTED",
+    "INSUFFICIENT_CAPACITY",
 )
 """By number: covered by machines that are there or on their way; the rest is being drained for it;
 enough machines, but not within one domain or not evenly enough; all matching machines belong to
 needs of the same or a higher priority; no machine matches, or too few do; the machines of lower
-priority are not enough."""
+priority are not enough; all matching machines are in use, and no need has a higher priority; the
+provider makes none of those that the quota still allows."""
 
 
 class NeedVerdict(msgspec.Struct, frozen=True, gc=False):
@@ -117,11 +122,13 @@ WHY: Final = (
     "all machines that match belong to needs of the same or a higher priority",
     "no machine that is there, or can be had now, matches and can host the smallest unit",
     "what needs of lower priority hold is not enough",
+    "the quota is used up: all machines that match are in use",
+    "no machine that matches is free",
 )
 """The reason by verdict."""
 
 
-TOO_FEW: Final = "all machines that match, free or in use, are too few"
+TOO_FEW: Final = "the quota is too small: all machines that match, free or in use, are too few"
 
 
 def in_words(
@@ -133,8 +140,6 @@ def in_words(
     """
     why = TOO_FEW if verdict == NO_MATCHING_SUPPLY and some_match else WHY[verdict]
     if withheld:
-        if verdict == PRIORITY_STARVED:
-            why = "no machine that matches is free"
         why = f"{why}; {withheld} places are tried again later: their provider made no machine"
     if not missing:
         return why

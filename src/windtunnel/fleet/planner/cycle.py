@@ -32,8 +32,11 @@ from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.planner.actions import (
     DELETE,
     DELETE_REASON,
+    INSUFFICIENT_CAPACITY,
     NOTHING,
     PREEMPTING,
+    PRIORITY_STARVED,
+    QUOTA_EXHAUSTED,
     RECLAIM,
     RECLAIM_REASON,
     SATISFIED,
@@ -222,8 +225,14 @@ class Planner:
         self._preemption.settle_promises([row for row in short if not row.same or row.domain])
         told: list[NeedVerdict] = []
         self._short = short
+        highest = max(self.needs.priorities, default=0)
         for row in short:
             left = self._preemption.preempt(row)
+            if row.verdict == PRIORITY_STARVED:
+                if self._supplies.of(row).withheld():
+                    row.verdict = INSUFFICIENT_CAPACITY
+                elif row.priority == highest:
+                    row.verdict = QUOTA_EXHAUSTED
             if row.verdict == PREEMPTING:
                 left = row.left  # machines being drained are not available yet
             if row.verdict != SATISFIED:

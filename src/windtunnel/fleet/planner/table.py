@@ -43,6 +43,7 @@ class NeedsTable:
         self._shapes: list[MachineShape] = []
         self._places: Final[Places] = {}  # what fits on one machine of these shapes
         self.live = 0
+        self.priorities: Final[dict[int, int]] = {}  # how many live needs have each
 
     def replace(self, cluster: str, needs: Iterable[Need]) -> bool:
         """Takes a roll-up: all needs of a cluster. False while it is quarantined."""
@@ -118,6 +119,7 @@ class NeedsTable:
             return row
         if before is None:
             self.live += 1
+            self.priorities[row.priority] = self.priorities.get(row.priority, 0) + 1
             row.live = True
             profile = need.profile
             over = profile.spread_over
@@ -145,6 +147,9 @@ class NeedsTable:
 
     def _drop(self, row: NeedRow) -> None:
         self.live -= 1
+        self.priorities[row.priority] -= 1
+        if not self.priorities[row.priority]:
+            del self.priorities[row.priority]
         row.live = False
         row.want = []
         row.sizing = NO_UNITS

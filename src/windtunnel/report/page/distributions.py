@@ -9,7 +9,7 @@ import msgspec
 from windtunnel.analysis.figures import FIGURES, LATENCIES
 from windtunnel.analysis.latencies import LatencyCounts
 from windtunnel.core.units import format_duration
-from windtunnel.report.page.axes import LogScale, Tick, anchor_at, brief, path, percent
+from windtunnel.report.page.axes import LogScale, Tick, brief, path, percent
 from windtunnel.report.terminal.run import latencies_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ MEANINGS = {
 MARKED = ("p50", "p90", "p99")
 TOP, BOTTOM = 48.0, 168.0
 AT_ONCE_WIDTH = 0.1
+LABEL_WIDTH = 0.3
+"""The width of a percentile's label, as a share of the chart."""
 MOST_TARGETS = 2
 LEAST_RATIO = 1.3
 """A range with a smaller ratio of its ends is widened."""
@@ -141,12 +143,9 @@ def _distribution(
         if not below:
             below.append((left, 1.0))
         below.append((right, 1.0 - bar.below))
-    marks = [
-        _mark(axis, name, value, row)
-        for row, name in enumerate(MARKED)
-        if (value := figures[name]) is not None
-    ]
-    goals = [_goal(axis, name, target) for name, target in targets if low <= target <= high]
+    marks = _marks(axis, [(name, value) for name in MARKED if (value := figures[name]) is not None])
+    lines = [mark.x / 100.0 for mark in marks]
+    goals = [_goal(axis, name, target, lines) for name, target in targets if low <= target <= high]
     ticks = axis.ticks() if bars else []
     if counts.at_once:
         ticks = [Tick(0.0, "0", "start"), *(tick for tick in ticks if tick.at > 100.0 * start)]
@@ -162,14 +161,31 @@ def _box(x: float, width: float, share: float, says: str) -> LatencyBar:
     return LatencyBar(percent(x), max(percent(width), 0.1), BOTTOM - height, height, says)
 
 
-def _mark(axis: LogScale, name: str, value: float | None, row: int) -> LatencyMark:
-    assert value is not None
-    at = axis.at(value) if value > 0.0 else 0.0
-    label = f"{name} {brief(value)}"
-    return LatencyMark(percent(at), 12.0 + 14.0 * row, label, "end" if at > 0.6 else "start")
+def _marks(axis: LogScale, figures: list[tuple[str, float]]) -> list[LatencyMark]:
+    """Ascending percentiles, each with its label in a row of its own that no line crosses: a line
+    begins at its label."""
+    at = [axis.at(value) if value > 0.0 else 0.0 for _, value in figures]
+    count = len(figures)
+    if not count:
+        return []
+    if at[-1] + LABEL_WIDTH <= 1.0:
+        rows, anchors = list(range(count)), ["start"] * count
+    elif at[0] >= LABEL_WIDTH:
+        rows, anchors = list(range(count))[::-1], ["end"] * count
+    else:  # the outer ones face each other, and those between take the wider gap
+        wider = ["start" if at[-1] - one > one - at[0] else "end" for one in at[1:-1]]
+        rows, anchors = [0, *range(2, count), 1][:count], ["start", *wider, "end"][:count]
+    return [
+        LatencyMark(percent(x), 12.0 + 14.0 * row, f"{name} {brief(value)}", anchor)
+        for (name, value), x, row, anchor in zip(figures, at, rows, anchors, strict=True)
+    ]
 
 
-def _goal(axis: LogScale, name: str, target: float) -> LatencyMark:
+def _goal(axis: LogScale, name: str, target: float, lines: list[float]) -> LatencyMark:
+    """A target, with its label on the side where fewer lines cross it."""
     at = axis.at(target)
-    anchor = anchor_at(at) if at > 0.96 else "end" if at > 0.5 else "start"
+    width = 1.4 * LABEL_WIDTH
+    left = sum(at - width < line < at for line in lines), at < width
+    right = sum(at < line < at + width for line in lines), at + width > 1.0
+    anchor = "end" if (left[1], left[0]) <= (right[1], right[0]) else "start"
     return LatencyMark(percent(at), TOP + 12.0, f"{name} target {brief(target)}", anchor)

@@ -9,6 +9,7 @@ import msgspec
 
 from windtunnel.analysis.figures import (
     DOLLARS,
+    LATENCIES,
     NOTHING,
     OUTCOMES,
     PER_S,
@@ -56,8 +57,13 @@ class Attainment(msgspec.Struct, frozen=True):
     state: str
 
 
-def verdict(result: dict[str, Any], found: list[Stretch], link_full_s: float) -> list[str]:
-    """Sentences about what happened, for people who read nothing else."""
+def verdict(
+    result: dict[str, Any], found: list[Stretch], link_full_s: float, cause: str
+) -> list[str]:
+    """Sentences about what happened, for people who read nothing else.
+
+    `cause`: what cost the slowest requests most; empty if nothing did.
+    """
     requests = result["requests"]
     arrived, completed = requests["arrived"], requests["completed"]
     early = [f"The run ended early: {result['partial']}."] if result.get("partial") else []
@@ -74,7 +80,9 @@ def verdict(result: dict[str, Any], found: list[Stretch], link_full_s: float) ->
         first += f" Outcomes: {', '.join(others)}."
     elif completed != arrived:
         first += f" The rest: {', '.join(others[1:])}."
-    said = [*early, first, _saturated(result, found)]
+    missed = _missed(result)
+    why = [f"{cause}."] if cause and (missed or found) else []
+    said = [*early, first, *missed, *why, _saturated(result, found, good=not missed)]
     share = link_full_s / result["simulated_seconds"] if result["simulated_seconds"] else 0.0
     if share >= LEAST_LINK:
         said.append(
@@ -84,9 +92,26 @@ def verdict(result: dict[str, Any], found: list[Stretch], link_full_s: float) ->
     return said
 
 
-def _saturated(result: dict[str, Any], found: list[Stretch]) -> str:
+def _missed(result: dict[str, Any]) -> list[str]:
+    """The classes that missed their SLO in more than a hundredth of their requests, and the targets
+    that were missed."""
+    said = []
+    for name, slo in result["slo"].items():
+        if slo["attained"] is None or slo["attained"] >= WELL_ATTAINED:
+            continue
+        targets = [
+            f"{LATENCIES[key][0]} of {share_text(1.0 - share)}"
+            for key, share in slo["attained_by"].items()
+            if share is not None and share < WELL_ATTAINED
+        ]
+        which = f" ({', '.join(targets)})" if targets else ""
+        said.append(f"{share_text(1.0 - slo['attained'])} of {name} missed their SLO{which}.")
+    return said
+
+
+def _saturated(result: dict[str, Any], found: list[Stretch], *, good: bool) -> str:
     if not found:
-        return "The servers kept up throughout: no stretch of time was saturated."
+        return "The servers kept up throughout." if good else "No stretch of time was saturated."
     total_s = sum(stretch.end_s - stretch.start_s for stretch in found)
     share = total_s / result["simulated_seconds"]
     first, last = format_duration(found[0].start_s), format_duration(found[-1].end_s)

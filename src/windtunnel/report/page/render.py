@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windtunnel.analysis.explain.overview import slowest_in_words
 from windtunnel.analysis.explain.request import SlowRequest, slow_requests
 from windtunnel.analysis.figures import LATENCIES, NOTHING, OUTCOMES
 from windtunnel.analysis.phases import NAMES, PHASES, Owner
@@ -84,7 +85,9 @@ def _values(run: AnalyzedRun) -> dict[str, Any]:
     faults = troubles(run.history.faults.values(), end_s) if drawn else []
     return {
         "result": result,
-        "verdict": verdict(result, found, link_full_s(series, bandwidth)),
+        "verdict": verdict(
+            result, found, link_full_s(series, bandwidth), slowest_in_words(run, run.slowest)
+        ),
         "trust": trust_box(result, scenario),
         "tiles": tiles(result),
         "attainments": attainments(result, scenario),

@@ -102,7 +102,7 @@ def show(
     if result["fleet"] is not None:
         print_fitting(console, machine_tables(result["fleet"], result["simulated_seconds"]))
         for line in short_lines(result["fleet"]):
-            say_indented(console, f"short of {line}")
+            say_indented(console, line)
         console.print()
     show_trust(result["trust"], console, by_chance=by_chance)
     if folder is not None:

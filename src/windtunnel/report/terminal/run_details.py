@@ -215,9 +215,12 @@ def _two_percentiles(times: Entry) -> str:
 def short_lines(fleet: Entry) -> list[str]:
     """The unmet needs at the end, and why; up to a limit."""
     short = fleet["short"]
-    lines = [f"{name}: {why}" for name, why in list(short.items())[:MOST_SHORT]]
-    more = len(short) - MOST_SHORT
-    return [*lines, *([f"and {more} more, in result.json"] if more > 0 else [])]
+    shown = list(short.items())[:MOST_SHORT]
+    lines = [f"{name} has too few machines: {why}" for name, why in shown]
+    more = len(short) - len(shown)
+    if more:
+        lines.append(f"{count(more, 'more need')} without machines, in result.json")
+    return lines
 
 
 def machine_tables(fleet: Entry, simulated_s: float) -> Iterable[Table]:

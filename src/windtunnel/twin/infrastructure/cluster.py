@@ -106,9 +106,9 @@ class ServingCluster:
         waiting = [pod.name for pod in pods if pod is not None and pod.active and not pod.node]
         if not waiting:
             return []
-        who = f"{len(waiting)} pods wait" if len(waiting) > 1 else "1 pod waits"
-        what = "no kind of machine has the room, the labels and the taints that they ask for"
-        return [f"{who} for ever ({', '.join(waiting[:3])}): {what}"]
+        who = f"{len(waiting)} pods" if len(waiting) > 1 else "1 pod"
+        what = "no kind of machine has the resources, labels and tolerated taints that they need"
+        return [f"{who} can never be placed ({', '.join(waiting[:3])}): {what}"]
 
     def hold(self, machine: str, row: str, rank: int) -> None:
         self._demand.demand.hold(machine, row, rank)

@@ -13,31 +13,31 @@ from windtunnel.workload.request import BACKING_OFF, UNPLACED, UNSET, Request
 MOST_REASONS: Final = 64
 """The most different reasons per outcome; further ones share one name."""
 OTHER: Final = "other reasons"
+NOWHERE: Final = {UNPLACED: "before a server was ready", BACKING_OFF: "before the next attempt"}
+"""The stage of a request outside gateway, encoder and servers, by its place."""
 MOST_KNOWN: Final = 256
 """Sentences cached with their general form, so that most are processed once."""
 
 
 def stage_of(request: Request) -> str:
-    """The stage of a request, in words."""
-    if request.place in (UNPLACED, BACKING_OFF):
-        wanted = "for a server to be ready" if request.place == UNPLACED else "to be sent again"
-        return f"while it waited {wanted}"
+    """The stage of a request, in words that follow "the run ended" or "the client left"."""
+    if request.place in NOWHERE:
+        return NOWHERE[request.place]
     if request.first_token_s != UNSET:
-        return "while its answer was written"
+        return "during decode"
     stayed = request.prefilled_s != UNSET and request.server == request.prefill_server
     if stayed or request.transfer_end_s != UNSET:
-        return "while it waited for its first token on the decode server"
+        return "before the first token on the decode server"
     if request.transfer_start_s != UNSET:
-        return "while its KV was moved"
+        return "during the KV transfer"
     if request.prefilled_s != UNSET:
-        return "while its KV waited for room on the decode server"
+        return "before the decode server had room for its KV cache"
     if request.scheduled_s != UNSET:
-        return "while its prompt was computed"
+        return "during prefill"
     if request.server >= 0:
         waits = request.fetching_s == UNSET
-        return f"while {'it waited for a server' if waits else 'its KV was loaded'}"
-    encodes = request.admitted_s != UNSET
-    return f"while {ENCODING if encodes else 'it waited at the gateway'}"
+        return "before prefill began" if waits else "during the load of its KV cache"
+    return f"during {ENCODING}" if request.admitted_s != UNSET else "in the queue of the gateway"
 
 
 def reason_of(request: Request, outcome: str) -> str:

@@ -1,0 +1,113 @@
+"""How many servers of a pool were ready, and how many it should have had, over time."""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import groupby, pairwise
+
+import msgspec
+
+INFINITE = float("inf")
+
+
+class SizeChange(msgspec.Struct, frozen=True):
+    """A change at one time: a server, a fault that makes servers serve less, or a decision."""
+
+    time_s: float
+    ready: int = 0
+    """How many more servers serve."""
+    present: int = 0
+    """How many more servers are requested and not draining or gone."""
+    wanted: int | None = None
+    """What an autoscaler wants from now on, before limits."""
+    taken: bool = False
+    """Whether servers were lost or disturbed: what the pool had before, it still should have."""
+
+
+class Shortage(msgspec.Struct, frozen=True):
+    """A period in which fewer servers were ready than the pool should have had."""
+
+    start_s: float
+    end_s: float
+    whole: int
+    """How many servers it should have had, at most."""
+    least: int
+    """The fewest ready ones."""
+
+
+class PoolSizes:
+    """Ready and wanted servers of one pool, as step functions of time.
+
+    A pool should have the servers that exist or are starting, those that it had before a loss, and
+    those that the autoscaler wants. `late`: it has those, but the next decision of the autoscaler
+    wants more, for a load that may have been there before.
+    """
+
+    def __init__(self, changes: Iterable[SizeChange]) -> None:
+        self._times: list[float] = []
+        self.ready: list[int] = []
+        wanted: list[int] = []
+        decided: dict[int, int] = {}  # by place
+        ready = present = had = wants = 0
+        for time_s, some in groupby(sorted(changes, key=_time), key=_time):
+            before = ready
+            for one in some:
+                ready += one.ready
+                present += one.present
+                if one.taken:
+                    had = max(had, before)
+                if one.wanted is not None:
+                    wants = one.wanted
+                    had = min(had, wants)  # the autoscaler does not want more any longer
+                    decided[len(self._times)] = wants
+            had = 0 if ready >= had else had
+            self._times.append(time_s)
+            self.ready.append(ready)
+            wanted.append(max(present, had, wants))
+        self._wanted = wanted
+        next_wanted, following = [0] * len(wanted), 0
+        for place in range(len(wanted) - 1, -1, -1):
+            if self.ready[place] >= wanted[place]:
+                next_wanted[place] = following
+            following = decided.get(place, following)
+        self.shortages = self._shortages(wanted)
+        self.late = self._shortages(next_wanted)
+
+    def _shortages(self, wanted: list[int]) -> list[Shortage]:
+        found: list[Shortage] = []
+        for place, (start_s, end_s) in enumerate(pairwise([*self._times, INFINITE])):
+            if self.ready[place] >= wanted[place]:
+                continue
+            one = Shortage(start_s, end_s, wanted[place], self.ready[place])
+            if found and found[-1].end_s == start_s:
+                last = found.pop()
+                whole, least = max(last.whole, one.whole), min(last.least, one.least)
+                one = Shortage(last.start_s, end_s, whole, least)
+            found.append(one)
+        return found
+
+    def share_ready(self, start_s: float, end_s: float) -> float:
+        """The share of the wanted servers that was ready, on average over a time span."""
+        ready_s = wanted_s = 0.0
+        first = max(0, bisect_right(self._times, start_s) - 1)
+        for place in range(first, len(self._times)):
+            until_s = self._times[place + 1] if place + 1 < len(self._times) else INFINITE
+            seconds = min(until_s, end_s) - max(self._times[place], start_s)
+            if seconds > 0.0:
+                ready_s += seconds * self.ready[place]
+                wanted_s += seconds * self._wanted[place]
+            if until_s >= end_s:
+                break
+        return min(1.0, ready_s / wanted_s) if wanted_s else 1.0
+
+    def short_at(self, time_s: float) -> Shortage | None:
+        place = bisect_right(self.shortages, time_s, key=_start) - 1
+        found = self.shortages[place] if place >= 0 else None
+        return found if found is not None and time_s < found.end_s else None
+
+
+def _time(change: SizeChange) -> float:
+    return change.time_s
+
+
+def _start(shortage: Shortage) -> float:
+    return shortage.start_s
