@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from windtunnel.analysis.run_folder import Floats
 
 GREW = 1.5
-"""How many times the batch at an autoscaler's decision is a load that it did not see."""
+"""How many times the load at an autoscaler's decision is one that it did not see."""
+BY_CHANCE = 3.0
+"""The standard deviations, of Poisson arrivals, within which a load differs by chance."""
 LEAST_SHARE = 0.15
 """Smaller shares of a time are within the error of the estimate."""
 
@@ -63,8 +65,9 @@ class PoolLoads:
             for name in ("running", "steps", "busy")
         )
         self.running = running
-        ready = np.maximum((~np.isnan(series.servers["running"][:, self.places])).sum(axis=1), 1)
-        self.mean = running.sum(axis=1) / ready
+        here = ~np.isnan(series.servers["running"][:, self.places])
+        self.ready = np.maximum(here.sum(axis=1), 1)
+        self.mean = running.sum(axis=1) / self.ready
         known = (steps > 0) & (running > 0)
         self.line: StepLine | None = None
         if known.any():
@@ -224,7 +227,9 @@ def _unseen(
     seen = max(line.usual, float(loads.mean[run.series.sample_at(look_s)]))
     batch = loads.running[:, at]
     span = interval.start_s, min(interval.end_s, nextafter(until_s, 0.0))
-    whole = np.where(batch > GREW * seen, seen, batch)
+    total, seen_total = loads.mean * loads.ready, seen * loads.ready
+    chance = seen_total + BY_CHANCE * np.sqrt(seen_total)
+    whole = np.where(total > np.maximum(GREW * seen_total, chance), np.minimum(batch, seen), batch)
     return _slower(loads, batch, whole, Shortage(look_s, until_s, 0, 0), span, interval)
 
 
