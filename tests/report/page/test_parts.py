@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from windtunnel.analysis.latencies import MOST_BARS, FirstTokens, LatencyCounts
 from windtunnel.analysis.rows import RowBatch
 from windtunnel.report.page.axes import LogScale, height_ticks, reach_of, round_up, time_ticks
-from windtunnel.report.page.distributions import LEAST_RATIO
+from windtunnel.report.page.distributions import LABEL_WIDTH, LEAST_RATIO, _marks
 from windtunnel.report.page.heat import MOST_COLUMNS, MOST_ROWS, _columns, _picture, _rows
 from windtunnel.report.page.series import draw_chart
 
@@ -126,3 +126,18 @@ def test_a_scale_of_ratios_puts_the_middle_in_the_middle() -> None:
     axis = LogScale(1.0, 100.0, start=0.2)
     assert axis.at(10.0) == pytest.approx(0.6)
     assert (axis.at(0.0), axis.at(math.inf)) == (0.2, 1.0)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=3, max_size=3))
+def test_the_line_of_a_percentile_crosses_no_label_of_another(places: list[float]) -> None:
+    values = [math.exp(at) for at in sorted(places)]
+    marks = _marks(LogScale(1.0, math.e), list(zip(("p50", "p90", "p99"), values, strict=True)))
+    assert len({mark.y for mark in marks}) == 3
+    low, middle, high = (mark.x for mark in marks)
+    width = 100.0 * LABEL_WIDTH
+    for one in marks:
+        left, right = (one.x - width, one.x) if one.anchor == "end" else (one.x, one.x + width)
+        assert left > -0.1
+        assert right < 100.1
+        if one.x != middle or max(middle - low, high - middle) > width:
+            assert not [other for other in marks if left < other.x < right and other.y < one.y]

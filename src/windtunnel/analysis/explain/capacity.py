@@ -175,7 +175,7 @@ def of_fault(fault: FaultHistory) -> CauseStep:
     whom = fault.struck(MOST_NAMED) or "nothing"
     more = len(fault.subjects) - MOST_NAMED
     others = f" and {more} more" if more > 0 else ""
-    says = f"{fault.kind} ({fault.reason}) hit {whom}{others}{fault.until}"
+    says = f"{fault.kind} ({fault.began}) hit {whom}{others}{fault.until}"
     return CauseStep(fault.at_s, FAULT, says, [fault.id], cause=Cause.FAULT)
 
 
@@ -373,9 +373,9 @@ def _until_requested(
     if decision is not None:
         seen_s = decision.data["seen"]
         for start_s, end_s, until in (
-            (wait.since_s, seen_s, "until its next evaluation"),
-            (seen_s, decision.time, "until metrics reached it"),
-            (decision.time, life.asked_s, "until its order was applied"),
+            (wait.since_s, seen_s, "until the autoscaler's next evaluation"),
+            (seen_s, decision.time, "until metrics reached the autoscaler"),
+            (decision.time, life.asked_s, "until the autoscaler's order was applied"),
         ):
             took_s = end_s - start_s
             parts.append(DelayPart(took_s, AUTOSCALER, Cause.AUTOSCALER, until, start_s, ids))
@@ -408,10 +408,8 @@ def _longest(
 ) -> CauseStep:
     total_s = sum(part.seconds for part in parts)
     longest = max(among or parts, key=lambda part: part.seconds)
-    says = (
-        f"{life.title} was {until} after {took(total_s)}, of which {took(longest.seconds)} "
-        f"{longest.says}"
-    )
+    part = took(longest.seconds) if len(parts) > 1 else "all"
+    says = f"{life.title} was {until} after {took(total_s)}, of which {part} {longest.says}"
     seconds = {part.says: part.seconds for part in parts}
     return CauseStep(longest.at_s, longest.layer, says, longest.ids, seconds, longest.cause)
 
@@ -499,6 +497,9 @@ def _none_starting(
     found = history.last_decision(wait.pool, wait.helps_until_s)
     if found is None:
         says = "the autoscaler had made no decision yet"
-        return CauseStep(wait.start_s, AUTOSCALER, says, cause=Cause.AUTOSCALER)
+        first = history.by_pool.get(wait.pool)
+        says += f": its first was at {moment(first[0].time)}" if first else ""
+        ids = [first[0].id] if first else []
+        return CauseStep(wait.start_s, AUTOSCALER, says, ids, cause=Cause.AUTOSCALER)
     says = f"{found.id} at {moment(found.time)} kept {found.data['target']}: {found.reason}"
     return CauseStep(found.time, AUTOSCALER, says, [found.id], cause=Cause.AUTOSCALER)

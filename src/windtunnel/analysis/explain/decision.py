@@ -226,7 +226,7 @@ def _of_gang(history: ControlHistory, one: LoggedEvent) -> ExplainedDecision:
 
 def _of_fault(history: ControlHistory, fault: FaultHistory) -> ExplainedDecision:
     head = f"{fault.kind} at {moment(fault.at_s)}{fault.until}"
-    based = [f"It began {fault.reason}.", f"It hit {', '.join(fault.subjects) or 'nothing'}."]
+    based = [f"It began {fault.began}.", f"It hit {', '.join(fault.subjects) or 'nothing'}."]
     lost = {
         life.server: life for life in history.lives if life.was_lost and life.is_struck_by(fault)
     }

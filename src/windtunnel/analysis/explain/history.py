@@ -169,6 +169,12 @@ class FaultHistory(msgspec.Struct):
     """Machines that failed because of it, with the time of each."""
 
     @property
+    def began(self) -> str:
+        """When it began and, unless the scenario sets that time, why."""
+        at = f"at {moment(self.at_s)}"
+        return at if self.reason.startswith("at ") else f"{at}, {self.reason}"
+
+    @property
     def until(self) -> str:
         """When it ended, in words; empty for an instantaneous fault."""
         if self.until_s is None:

@@ -203,10 +203,12 @@ def account(run: ExplainedRun, row: RequestRow) -> list[Accounted]:
     for interval in intervals_of(row, run.end_s):
         chain = _chain(run, row, interval)
         slow = _slowed(run, row, interval, chain)
-        slow_s = 0.0 if slow is None else slow.seconds
-        found.append(Accounted(interval, chain, interval.took_s - slow_s))
         if slow is not None:
-            found.append(Accounted(interval, _slow_chain(run, row, interval, slow), slow_s))
+            own_s = interval.took_s - slow.seconds
+            own = _at_work(run, row, interval, ABOUT[interval.name].format(took(own_s)), [], own_s)
+            found.append(Accounted(interval, own, own_s))
+            chain = _slow_chain(run, row, interval, slow)
+        found.append(Accounted(interval, chain, interval.took_s if slow is None else slow.seconds))
     return found
 
 
@@ -319,7 +321,9 @@ def _slow_chain(
     server = _title(_owner(row, interval))
     pool = str(_owner(row, interval)[0])
     about = ABOUT[interval.name].format(f"{took(slow.seconds)} longer")
-    short = CapacityWait(pool, slow.start_s, slow.end_s, "", slow.shortage.start_s, kept_s(run))
+    since_s = run.series.backlog_since(pool, slow.start_s, only_model=not run.result.get("models"))
+    since_s = min(since_s, slow.shortage.start_s)
+    short = CapacityWait(pool, slow.start_s, slow.end_s, "", since_s, kept_s(run))
     chain = why_short(run.history, run.result, short, about, queued=False)
     step = CauseStep(slow.start_s, SERVER, slow.in_words(server))
     return CauseChain(about, [step, *chain.steps], chain.root)
@@ -405,15 +409,23 @@ def _struck(
 
 
 def _at_work(
-    run: ExplainedRun, row: RequestRow, interval: TimeInterval, about: str, before: list[CauseStep]
+    run: ExplainedRun,
+    row: RequestRow,
+    interval: TimeInterval,
+    about: str,
+    before: list[CauseStep],
+    own_s: float | None = None,
 ) -> CauseChain:
-    """Explains time spent on the request itself, unless a fault slowed its server."""
+    """Explains time spent on the request itself, unless a fault slowed its server.
+
+    `own_s`: the seconds of it that a shortage of servers does not explain; None: all.
+    """
     owner = _owner(row, interval)
     cause = OWN_WORK.get(interval.name, Cause.QUEUE)
     ahead = ahead_of(run, row, interval) if interval.took_s > WORTH_S else []
     if ahead or (interval.name == PREFILL and is_long_prompt(run, row)):
         cause = Cause.LONG_PROMPT
-    says = sentence(run, row, interval)
+    says = sentence(run, row, interval, own_s)
     step = CauseStep(interval.start_s, SERVER, says, cause=cause)
     kinds = (*SLOWS, *LEAK) if interval.name == PAUSED else SLOWS
     struck = _struck(run, interval, kinds, owner)

@@ -36,13 +36,16 @@ WITHOUT_SERVER = {
 """Queues outside servers: the place, and the column of their length."""
 
 
-def sentence(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> str:
-    """A sentence about an interval."""
-    took = format_duration(interval.took_s)
+def sentence(
+    run: ExplainedRun, row: RequestRow, interval: TimeInterval, own_s: float | None = None
+) -> str:
+    """A sentence about an interval, or about the seconds of it that the request itself took."""
+    own_s = interval.took_s if own_s is None else own_s
+    took = format_duration(own_s)
     if interval.name == PREFILL:
         return _prefill(run, row, took, ahead_of(run, row, interval))
     if interval.name == DECODE:
-        return _decode(run, row, interval.took_s)
+        return _decode(run, row, interval.took_s if row.outcome == "timed_out" else own_s)
     if interval.name in (RETRY, PAUSED):
         return _lost(row, interval, took)
     sample = run.series.sample_at(interval.start_s)

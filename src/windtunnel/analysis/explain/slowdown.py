@@ -26,6 +26,9 @@ GREW = 1.5
 """How many times the load at an autoscaler's decision is one that it did not see."""
 BY_CHANCE = 3.0
 """The standard deviations, of Poisson arrivals, within which a load differs by chance."""
+MOST_TIMES = 10.0
+"""A shortage has no effect later than this many times its duration after its end; with an
+autoscaler, than once."""
 LEAST_SHARE = 0.15
 """Smaller shares of a time are within the error of the estimate."""
 
@@ -91,7 +94,7 @@ def _fitted(running: Floats, took_s: Floats, steps: Floats) -> StepLine:
     together = np.average((running - mean) * (took_s - mean_s), weights=steps)
     each_s = max(0.0, float(together / spread)) if spread > 0.0 else 0.0
     fixed_s = max(float(mean_s - each_s * mean), 1e-9)
-    return StepLine(fixed_s, each_s, float(np.median(running)))
+    return StepLine(fixed_s, each_s, float(np.sort(running)[len(running) // 2]))
 
 
 class Slowdown(msgspec.Struct, frozen=True):
@@ -151,9 +154,10 @@ def loads_of(run: ExplainedRun, pool: str) -> PoolLoads:
 
 
 def _latest_s(run: ExplainedRun, short: Shortage) -> float:
-    """When the requests that gathered in a shortage have ended: after as long again, at most."""
+    """When the requests that gathered in a shortage have ended, at most."""
     end_s = min(short.end_s, run.end_s)
-    return min(run.end_s, end_s + (end_s - short.start_s))
+    most = 1.0 if run.result["scaling"] is not None else MOST_TIMES
+    return min(run.end_s, end_s + most * (end_s - short.start_s))
 
 
 def _cost(

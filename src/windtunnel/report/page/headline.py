@@ -93,19 +93,24 @@ def verdict(
 
 
 def _missed(result: dict[str, Any]) -> list[str]:
-    """The classes that missed their SLO in more than a hundredth of their requests, and the targets
-    that were missed."""
+    """The classes that missed their SLO in more than a hundredth of the requests that ended, and
+    the targets that were missed."""
     said = []
     for name, slo in result["slo"].items():
-        if slo["attained"] is None or slo["attained"] >= WELL_ATTAINED:
+        ended = slo["requests"] - slo["unfinished"]
+        if slo["attained"] is None or not ended:
             continue
+        scale = slo["requests"] / ended
+        missed = 1.0 - slo["attained"] * scale
         targets = [
-            f"{LATENCIES[key][0]} of {share_text(1.0 - share)}"
+            f"{LATENCIES[key][0]} in {share_text(1.0 - share * scale)}"
             for key, share in slo["attained_by"].items()
-            if share is not None and share < WELL_ATTAINED
+            if share is not None and share * scale < WELL_ATTAINED
         ]
-        which = f" ({', '.join(targets)})" if targets else ""
-        said.append(f"{share_text(1.0 - slo['attained'])} of {name} missed their SLO{which}.")
+        if missed > 1.0 - WELL_ATTAINED:
+            which = f": {', '.join(targets)}" if targets else ""
+            whose = f"{'ended ' * bool(slo['unfinished'])}requests of {name}"
+            said.append(f"{share_text(missed)} of the {whose} missed their SLO{which}.")
     return said
 
 
