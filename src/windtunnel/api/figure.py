@@ -3,7 +3,7 @@
 from html import escape
 from pathlib import Path
 
-from windtunnel.core.errors import OutputError
+from windtunnel.core.files import writing
 
 HEIGHT_PX = 720
 
@@ -17,11 +17,8 @@ class FigurePage:
     def save(self, path: str | Path) -> Path:
         """Writes the page, and returns its path."""
         place = Path(path)
-        try:
+        with writing(place, what="cannot write the page"):
             place.write_text(self.html, encoding="utf-8")
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise OutputError(f"cannot write the page: {reason}", where=str(place)) from error
         return place
 
     def __repr__(self) -> str:

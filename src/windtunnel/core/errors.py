@@ -56,6 +56,11 @@ class WindtunnelError(Exception):
 class InputError(WindtunnelError):
     """Something that a user wrote is wrong."""
 
+    @property
+    def faults(self) -> tuple["InputError", ...]:
+        """The faults that this error reports: itself, unless it is several."""
+        return (self,)
+
 
 class InputFaults(InputError):
     """Several faults in one input, reported together, one sentence per line."""
@@ -63,18 +68,22 @@ class InputFaults(InputError):
     def __init__(self, faults: Sequence[InputError]) -> None:
         assert faults
         super().__init__(faults[0].what, where=faults[0].where)
-        self.faults = tuple(faults)
+        self._faults = tuple(faults)
+
+    @property
+    def faults(self) -> tuple[InputError, ...]:
+        return self._faults
 
     def say_of(self, whom: str) -> None:
         super().say_of(whom)
-        for fault in self.faults:
+        for fault in self._faults:
             fault.say_of(whom)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return InputFaults, (self.faults,)
+        return InputFaults, (self._faults,)
 
     def __str__(self) -> str:
-        return "\n".join(str(fault) for fault in self.faults)
+        return "\n".join(str(fault) for fault in self._faults)
 
 
 class OutputError(WindtunnelError):
@@ -136,6 +145,11 @@ def one_line(text: str, most: int = LONGEST_QUOTE) -> str:
     line = printable(" ".join(text[: 8 * most].split()))
     whole = len(line) <= most and len(text) <= 8 * most
     return line if whole else f"{line[: most - 3]}..."
+
+
+def reason_of(error: Exception) -> str:
+    """Why the system refused something, as the end of a sentence."""
+    return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

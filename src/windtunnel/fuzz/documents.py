@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windtunnel.core.errors import OutputError
-from windtunnel.core.files import write_whole
+from windtunnel.core.files import write_whole, writing
 from windtunnel.settings.document import parse_document, parse_documents, read_text
 from windtunnel.settings.drawing import Values
 
@@ -55,11 +54,8 @@ def write_beside(path: Path, document: Values, *, put: Put = write_whole) -> Non
 
 
 def _write(place: Path, text: str, put: Put) -> None:
-    try:
+    with writing(place, what="cannot write a failure"):
         put(place, text.encode())
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise OutputError(f"cannot write a failure: {reason}", where=str(place)) from error
 
 
 def read_document(path: Path) -> Values:

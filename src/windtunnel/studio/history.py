@@ -14,7 +14,7 @@ from windtunnel.analysis.explain.overview import overview
 from windtunnel.analysis.explain.run import RunReader
 from windtunnel.analysis.figures import DOLLARS, text_of
 from windtunnel.analysis.run_folder import RESULT, TIMELINE, result_of, series_of
-from windtunnel.core.errors import InputError, OutputError, WindtunnelError
+from windtunnel.core.errors import InputError, OutputError, WindtunnelError, reason_of
 from windtunnel.report.page.headline import tiles
 
 MOST_RUNS = 200
@@ -54,8 +54,8 @@ class RunHistory:
             except FileExistsError:
                 continue
             except OSError as error:
-                reason = (error.strerror or str(error)).lower()
-                raise OutputError(f"cannot be made: {reason}", where=str(folder)) from error
+                what = f"cannot be made: {reason_of(error)}"
+                raise OutputError(what, where=str(folder)) from error
             return folder
         raise AssertionError
 

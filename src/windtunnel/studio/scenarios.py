@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from windtunnel.core.errors import InputError, InputFaults
+from windtunnel.core.errors import InputError
 from windtunnel.twin.scenario.load import document_of, load_document
 
 MOST_FILES = 500
@@ -68,8 +68,7 @@ def checked(text: str, file: Path) -> dict[str, Any]:
     try:
         plan = load_document(document_of(text, str(file), (), None))
     except InputError as error:
-        faults = error.faults if isinstance(error, InputFaults) else (error,)
-        return {"faults": [_fault(fault, file) for fault in faults], "notes": []}
+        return {"faults": [_fault(fault, file) for fault in error.faults], "notes": []}
     return {"faults": [], "notes": list(plan.notes), "name": plan.name, "seed": plan.seed}
 
 

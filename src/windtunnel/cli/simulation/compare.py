@@ -248,8 +248,7 @@ def _designs(
 
 def _as_typed(error: InputError, values: Sequence[DesignVariant]) -> InputError:
     """Reports faults in a value that --vary gave as faults of --vary."""
-    faults = error.faults if isinstance(error, InputFaults) else (error,)
-    for fault in faults:
+    for fault in error.faults:
         for value in values:
             path = value.override.partition("=")[0]
             if fault.where is not None and fault.where.startswith(f"--set {path}="):
@@ -264,8 +263,7 @@ def _for_policies(error: InputError, values: Sequence[DesignVariant]) -> InputEr
         if dot:
             what = "a policy may need options of its own, and refuse those of another"
             hint = f"vary the section: --vary '{section}={{policy: A, ...}},{{policy: B, ...}}'"
-            faults = error.faults if isinstance(error, InputFaults) else (error,)
-            return InputFaults([*faults, InputError(what, where=value.name, hint=hint)])
+            return InputFaults([*error.faults, InputError(what, where=value.name, hint=hint)])
     return error
 
 

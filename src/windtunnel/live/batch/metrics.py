@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, reason_of
 from windtunnel.live.batch.run import Runner
 from windtunnel.live.batch.tally import LATENCY_BOUNDS_S, look
 
@@ -104,12 +104,8 @@ def serving_metrics(runner: Runner, port: int, ready: Callable[[int], None]) -> 
     try:
         server, thread = start_http_server(port, registry=registry)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise InputError(
-            f"cannot listen on {port}: {reason}",
-            where="--metrics-port",
-            hint="0 takes a free port",
-        ) from error
+        what = f"cannot listen on {port}: {reason_of(error)}"
+        raise InputError(what, where="--metrics-port", hint="0 takes a free port") from error
     try:
         ready(server.server_port)
         yield

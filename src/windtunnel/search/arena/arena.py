@@ -17,7 +17,7 @@ import msgspec
 
 import windtunnel
 from windtunnel.analysis.shadow.forecasts import PolicyRegret
-from windtunnel.core.errors import InputError, InputFaults, WindtunnelError
+from windtunnel.core.errors import InputError, WindtunnelError
 from windtunnel.core.intervals import CONFIDENCE, mean_interval
 from windtunnel.core.processes import Died, processors
 from windtunnel.search.arena.capacity import CapacityCurve, FixedRun, LoadBin, MissSink
@@ -188,7 +188,7 @@ class Arena:
             for contestant in contestants:
                 try:
                     rows.append(self._compete(contestant, units, floors))
-                except (InputError, InputFaults) as error:
+                except InputError as error:
                     left_out.append({"name": contestant.name, "says": str(error)})
         size = Setting(TUNED, {}, fixed, fixed)
         judged = [_judged(size, self._hindsight[fixed])]

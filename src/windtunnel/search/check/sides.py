@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from windtunnel.core.errors import InputError, InputFaults
+from windtunnel.core.errors import InputError
 from windtunnel.gangs.api.load import KINDS as GANG_KINDS
 from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER, autoscaler_plan
 from windtunnel.scaling.kubernetes.plan import InvalidPlan
@@ -139,7 +139,7 @@ def _plan(
 
 def _leave_out(folder: str, error: InputError) -> None:
     """Makes paths within the folder relative in an error's text."""
-    for one in (error, *(error.faults if isinstance(error, InputFaults) else ())):
+    for one in (error, *error.faults):
         one.what = one.what.replace(folder, "")
         one.where = one.where and one.where.replace(folder, "")
 

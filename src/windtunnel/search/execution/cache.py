@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from windtunnel.core.errors import OutputError
-from windtunnel.core.files import write_whole
+from windtunnel.core.files import write_whole, writing
 from windtunnel.search.measure import Metrics
 
 FOLDED = 2
@@ -45,14 +44,10 @@ class Cache:
         """Stores the figures of a run."""
         file = self._file(address)
         content = msgspec.json.encode(CachedPoint(address, _digest(metrics), metrics))
-        try:
+        hint = "choose another folder with --cache or -o"
+        with writing(self.folder, hint, "a finished point cannot be stored"):
             self.folder.mkdir(parents=True, exist_ok=True)
             write_whole(file, content, drafts=self.folder)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            what = f"a finished point cannot be stored: {reason}"
-            hint = "choose another folder with --cache or -o"
-            raise OutputError(what, where=str(self.folder), hint=hint) from error
 
     def _file(self, address: str) -> Path:
         return self.folder / address[:FOLDED] / f"{address[FOLDED:]}.json"

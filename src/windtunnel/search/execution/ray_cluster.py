@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from windtunnel.core.errors import InputError, WindtunnelError
+from windtunnel.core.errors import InputError, WindtunnelError, reason_of
 from windtunnel.core.extras import need
 from windtunnel.core.processes import processors
 from windtunnel.search.measure import Answers, FailedRun, Outcome, measured
@@ -165,7 +165,6 @@ def _refuse_the_unreachable(on: str) -> None:
     try:
         socket.create_connection((host, int(port or USUAL_PORT)), timeout=PATIENCE_S).close()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
         hint = "check its address, and that it runs; `ray start --head` starts one"
-        what = f"the cluster cannot be reached: {reason}"
+        what = f"the cluster cannot be reached: {reason_of(error)}"
         raise WindtunnelError(what, where=where, hint=hint) from error

@@ -1,15 +1,13 @@
 """The folder of a sweep: it records which sweep it holds, so that only that one can resume
 there."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from windtunnel.core.errors import OutputError
-from windtunnel.core.files import write_whole
+from windtunnel.core.files import write_whole, writing
 from windtunnel.search.sweep.sweep import Sweep
 
 IDENTITY = "sweep.json"
@@ -18,7 +16,8 @@ PAGE = "report.html"
 POINTS = "points"
 """Where finished points are stored by default."""
 FILES = (IDENTITY, RESULTS, PAGE)
-ANOTHER = "choose another folder with -o; --cache lets both share finished points"
+ELSEWHERE = "choose another folder with -o"
+ANOTHER = f"{ELSEWHERE}; --cache lets both share finished points"
 
 
 def identity_of(sweep: Sweep, command: dict[str, Any]) -> dict[str, Any]:
@@ -32,32 +31,22 @@ def check(folder: Path, identity: dict[str, Any]) -> None:
         raise OutputError("is a file, not a folder", where=str(folder), hint=ANOTHER)
     file = folder / IDENTITY
     if file.exists():
-        with _sentences(folder):
+        with writing(folder, ELSEWHERE):
             content = file.read_bytes()
         _refuse_another(folder, content, identity)
         return
     for name in FILES:
         if (folder / name).exists():
             what = f"has a {name} that is not from a sweep"
-            raise OutputError(what, where=str(folder), hint="choose another folder with -o")
+            raise OutputError(what, where=str(folder), hint=ELSEWHERE)
 
 
 def claim(folder: Path, identity: dict[str, Any]) -> None:
     """Creates the folder and records its sweep, so that an interrupted sweep can resume."""
     check(folder, identity)
     content = msgspec.json.format(msgspec.json.encode(identity), indent=2) + b"\n"
-    with _sentences(folder):
+    with writing(folder, ELSEWHERE):
         write_whole(folder / IDENTITY, content)
-
-
-@contextmanager
-def _sentences(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        what = f"cannot write results: {reason}"
-        raise OutputError(what, where=str(folder), hint="choose another folder with -o") from error
 
 
 def _refuse_another(folder: Path, content: bytes, identity: dict[str, Any]) -> None:

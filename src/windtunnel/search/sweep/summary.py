@@ -122,14 +122,10 @@ def _front_axes(
     points: list[dict[str, Any]], attained: Sequence[str], wanted: Sequence[str]
 ) -> tuple[str | None, str | None]:
     cost = next((name for name in COSTS if varies(points, name)), None)
-    infrastructure_log = [name for name in attained if varies(points, name)]
-    infrastructure_log.sort(key=lambda name: (min(_known(points, name)), name))
     asked = [name for name in wanted if name != cost and figure(name).better is not None]
-    candidates = [
-        *asked,
-        *infrastructure_log,
-        *(name for name in LATENCIES if varies(points, name)),
-    ]
+    differing = [name for name in attained if varies(points, name)]
+    differing.sort(key=lambda name: (min(_known(points, name)), name))
+    candidates = [*asked, *differing, *(name for name in LATENCIES if varies(points, name))]
     return cost, candidates[0] if candidates else None
 
 
@@ -139,8 +135,8 @@ def _known(points: Iterable[Mapping[str, Any]], name: str) -> list[float]:
 
 def _shown(points: list[dict[str, Any]], first: Sequence[str | None]) -> list[str]:
     candidates = [name for name in (*first, *LATENCIES[:2], GOODPUT) if name is not None]
-    infrastructure_log = [name for name in dict.fromkeys(candidates) if varies(points, name)]
-    return infrastructure_log[:MOST_SHOWN] or [*LATENCIES[:2], GOODPUT]
+    differing = [name for name in dict.fromkeys(candidates) if varies(points, name)]
+    return differing[:MOST_SHOWN] or [*LATENCIES[:2], GOODPUT]
 
 
 def front_of(points: Sequence[Mapping[str, Any]], cost: str, quality: str) -> list[int]:

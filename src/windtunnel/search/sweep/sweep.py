@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from windtunnel.core.errors import InputError, InputFaults, one_sentence_per
+from windtunnel.core.errors import InputError, one_sentence_per
 from windtunnel.search.execution.workers import FailedRun, Outcome, Workers
 from windtunnel.search.measure import Metrics
 from windtunnel.search.point import Origin, Settings, written
@@ -123,14 +123,10 @@ def _refuse_bad_values(
             whose.setdefault(written(chosen[place][1]), []).append(number)
         for numbers in whose.values():
             if all(number in faults for number in numbers):
-                for fault in _apart(faults[numbers[0]]):
+                for fault in faults[numbers[0]].faults:
                     found.setdefault(_without_values(fault, settings[numbers[0]]), fault)
     if found:
         raise one_sentence_per(list(found.values())[:MOST_FAULTS])
-
-
-def _apart(fault: InputError) -> Sequence[InputError]:
-    return fault.faults if isinstance(fault, InputFaults) else (fault,)
 
 
 def _without_values(fault: InputError, chosen: Settings) -> str:

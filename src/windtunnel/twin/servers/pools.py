@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from windtunnel.core.errors import InputError, InputFaults
+from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_size
 from windtunnel.engine.limits import EngineLimits, TierLimits, WindowGroups
 from windtunnel.engine.settings import EngineSettings
@@ -117,8 +117,7 @@ def hardware_faults(plan: ScenarioPlan) -> list[tuple[KeyPath, InputError]]:
 
 
 def _each(path: KeyPath, fault: InputError) -> list[tuple[KeyPath, InputError]]:
-    several = fault.faults if isinstance(fault, InputFaults) else (fault,)
-    return [(path, one) for one in several]
+    return [(path, one) for one in fault.faults]
 
 
 def accelerator_of(pool: PoolSettings) -> Accelerator | None:
