@@ -169,10 +169,4 @@ class FleetSettings(Section):
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
-        first: dict[str, int] = {}
-        for index, pool in enumerate(self.pools):
-            if pool.name in first:
-                taken = dotted((*where.path, "pools", first[pool.name]))
-                what = f"{pool.name!r} is already the name of {taken}"
-                yield where.fault(("pools", index, "name"), what)
-            first.setdefault(pool.name, index)
+        yield from where.repeated("pools", [pool.name for pool in self.pools])

@@ -1,7 +1,7 @@
 """A section of a file: one class declares its keys, and the program runs on its instances."""
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, cast, get_args, get_origin
@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
 from windtunnel.settings.document import KeyPath
-from windtunnel.settings.faults import Fault
+from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.fields import LATER, NESTED, WRITE_SECTION, Leaf, RelativePath
 
 Anything = TypeVar("Anything")
@@ -84,6 +84,15 @@ class Context:
         keys = (key,) if isinstance(key, str) else key
         others = (*((*self.path, name) for name in beside), *because_of)
         return Fault((*self.path, *keys), what, allowed, hint, others)
+
+    def repeated(self, key: str, names: Iterable[str]) -> Iterator[Fault]:
+        """A fault for each item of the list `key` whose name an earlier item has."""
+        first: dict[str, int] = {}
+        for index, name in enumerate(names):
+            if name in first:
+                taken = dotted((*self.path, key, first[name]))
+                yield self.fault((key, index, "name"), f"{name!r} is already the name of {taken}")
+            first.setdefault(name, index)
 
     def note(self, key: str | KeyPath, what: str, hint: str | None = None) -> Fault:
         """A note about a setting without effect: reported, but not an error."""

@@ -552,13 +552,7 @@ class ServingSettings(Section):
         return cluster.latency_s if cluster is not None else 0.0
 
     def check(self, where: Context) -> Iterator[Fault]:
-        first: dict[str, int] = {}
-        for index, pool in enumerate(self.pools):
-            if pool.name in first:
-                taken = dotted((*where.path, "pools", first[pool.name]))
-                what = f"{pool.name!r} is already the name of {taken}"
-                yield where.fault(("pools", index, "name"), what)
-            first.setdefault(pool.name, index)
+        yield from where.repeated("pools", [pool.name for pool in self.pools])
         servers = sum(pool.replicas for pool in self.pools)
         if servers > MOST_REPLICAS:
             allowed = f"up to {MOST_REPLICAS} in all pools together"

@@ -1,6 +1,6 @@
 """Rules across several values, checked after defaults are filled in."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from windtunnel.workload.settings.sources import (
 from windtunnel.workload.traces.lines import unpacked_name
 
 if TYPE_CHECKING:
-    from windtunnel.twin.faults.kind import InjectedFault
+    pass
 
 
 def rule_faults(spec: Scenario, folder: Path) -> list[Fault]:
@@ -41,7 +41,8 @@ def _all_faults(spec: Scenario, where: Context) -> Iterator[Fault]:
         from windtunnel.twin.scenario.infrastructure import infrastructure_faults
 
         yield from infrastructure_faults(spec)
-    yield from _repeated_names(spec.faults)
+    names = [fault.name_at(place) for place, fault in enumerate(spec.faults)]
+    yield from where.repeated("faults", names)
     yield from lora_faults(spec)
     yield from gateway_faults(spec, _priorities(spec), where)
 
@@ -149,12 +150,3 @@ def _priorities(spec: Scenario) -> dict[str, int]:
     """The priority of every class, built-in and the file's own."""
     own = {name: priority_of(name, slo) for name, slo in spec.slo.items()}
     return {**BUILT_IN_PRIORITIES, **own}
-
-
-def _repeated_names(faults: "Sequence[InjectedFault]") -> Iterator[Fault]:
-    first: dict[str, int] = {}
-    for index, name in enumerate(fault.name_at(place) for place, fault in enumerate(faults)):
-        if name in first:
-            taken = dotted(("faults", first[name]))
-            yield Fault(("faults", index, "name"), f"{name!r} is already the name of {taken}")
-        first.setdefault(name, index)
