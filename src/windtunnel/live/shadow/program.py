@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from windtunnel.analysis.shadow.shadow import OF_THE_RUN, Shadow, ShadowTick
 from windtunnel.core.clock import cpu_s
-from windtunnel.live.admin import json_page, metrics_page
+from windtunnel.live.admin import admin_app, json_page
 from windtunnel.live.emulate.serving import serve
 from windtunnel.live.shadow.cluster import ClusterSource
 from windtunnel.live.shadow.following import TrafficSource
@@ -104,25 +104,16 @@ class ShadowProgram:
 
     def _pages(self) -> Any:
         from prometheus_client import CollectorRegistry
-        from starlette.applications import Starlette
         from starlette.requests import Request as WebRequest
-        from starlette.responses import HTMLResponse, PlainTextResponse, Response
+        from starlette.responses import HTMLResponse, Response
         from starlette.routing import Route
 
         registry = CollectorRegistry()
         registry.register(_Figures(self))
 
-        async def metrics(_: WebRequest) -> Response:
-            return Response(metrics_page(registry), media_type="text/plain; version=0.0.4")
-
-        async def healthz(_: WebRequest) -> Response:
-            return PlainTextResponse("ok\n")
-
-        async def readyz(_: WebRequest) -> Response:
+        def why_not_ready() -> str:
             last = self.shadow.last
-            if last is None or last.forecast is None:
-                return PlainTextResponse("no forecast yet\n", 503)
-            return PlainTextResponse("ok\n")
+            return "no forecast yet" if last is None or last.forecast is None else ""
 
         async def forecast(_: WebRequest) -> Response:
             return Response(json_page(self.data()), media_type="application/json")
@@ -131,16 +122,10 @@ class ShadowProgram:
             assert self._page is not None
             return HTMLResponse(await asyncio.to_thread(self._page, self.data()))
 
-        pages = [] if self._page is None else [Route("/", home)]
-        return Starlette(
-            routes=[
-                *pages,
-                Route("/metrics", metrics),
-                Route("/healthz", healthz),
-                Route("/readyz", readyz),
-                Route("/forecast", forecast),
-            ]
-        )
+        pages = [Route("/forecast", forecast)]
+        if self._page is not None:
+            pages.append(Route("/", home))
+        return admin_app(registry, why_not_ready, pages)
 
 
 async def _pause(time_s: float, stop: asyncio.Event) -> None:
