@@ -27,7 +27,6 @@ from windtunnel.live.gateway.data_path.client_side import ClientConnection
 from windtunnel.live.gateway.data_path.errors import ClientError, NoServerYet, method_error
 from windtunnel.live.gateway.data_path.exchange import (
     COMPLETED,
-    DECIDED,
     RESPONSES,
     DryRunExchange,
     EarlyRequest,
@@ -35,8 +34,9 @@ from windtunnel.live.gateway.data_path.exchange import (
 )
 from windtunnel.live.gateway.data_path.http import RequestHead
 from windtunnel.live.gateway.data_path.prompts import PromptReader
+from windtunnel.live.gateway.data_path.records import access_line, trace_row
 from windtunnel.live.gateway.data_path.responses import ASKED, METHODS, ResponseOwners, Retrieval
-from windtunnel.live.gateway.data_path.structs import NO_OPTIONS, BodyFields, TraceRow
+from windtunnel.live.gateway.data_path.structs import NO_OPTIONS, BodyFields
 from windtunnel.live.gateway.decisions import GatewayCore
 from windtunnel.live.gateway.facts import REFUSE, SEND, RequestArrival
 from windtunnel.live.gateway.kv.tokens import MOST_READ, ModelTokenizer
@@ -381,9 +381,9 @@ class Proxy:
             since_sent_s = first_s - sent_s if ttft_s >= 0.0 else -1.0
             self.core.ended(number, exchange.outcome, now_s, since_sent_s, tpot_s)
         if self.trace is not None:
-            self.trace.add(self._row(exchange, arrival, now_s, ttft_s))
+            self.trace.add(trace_row(exchange, arrival, self.core, self.trace, now_s, ttft_s))
         if self.access_log is not None:
-            self.access_log.add(self._access(exchange, arrival, now_s, ttft_s))
+            self.access_log.add(access_line(exchange, arrival, self.core, now_s, ttft_s))
         if not told:
             self.pump()
 
@@ -570,78 +570,6 @@ class Proxy:
             return b""
         span = b"%016x" % (fresh_seed() or 1)
         return b"traceparent: 00-%b-%b-%b\r\n" % (parts[1], span, parts[3])
-
-    def _row(
-        self, exchange: Exchange, arrival: RequestArrival, now_s: float, ttft_s: float
-    ) -> TraceRow:
-        trace = self.trace
-        assert trace is not None
-        usage = exchange.usage
-        prompt = arrival.prompt_tokens
-        if usage is not None:
-            prompt = usage.prompt or prompt
-        output = exchange.output_tokens
-        if not output and usage is None and exchange.outcome in (COMPLETED, DECIDED):
-            output = arrival.output_tokens  # its tokens were not counted
-        policies = self.core.policies
-        row = TraceRow(
-            exchange.arrived_s,
-            prompt,
-            output,
-            str(exchange.number),
-            policies.tenants[arrival.tenant],
-            policies.classes[arrival.slo].name,
-            arrival.model,
-            exchange.outcome,
-            exchange.reason,
-            exchange.attempt,
-        )
-        if exchange.server >= 0:
-            row.server = self.server_name(exchange.server)
-        if arrival.session >= 0:
-            row.session = trace.name(str(arrival.session))
-        keys, ends = arrival.prefix_keys, arrival.prefix_ends
-        count = len(ends)
-        while count and ends[count - 1] > prompt:
-            count -= 1
-        if count:
-            row.prefix_keys = keys[:count]
-            row.prefix_ends = ends[:count]
-        if exchange.outcome == COMPLETED:
-            if exchange.streams:
-                row.ttft = ttft_s
-            row.e2e = now_s - exchange.arrived_s
-            if usage is not None:
-                row.cached_tokens = usage.cached
-        return row
-
-    def _access(
-        self, exchange: Exchange, arrival: RequestArrival, now_s: float, ttft_s: float
-    ) -> dict[str, Any]:
-        usage = exchange.usage
-        line: dict[str, Any] = {
-            "id": exchange.id.decode("latin-1"),
-            "path": exchange.api.decode(),
-            "status": exchange.said,
-            "outcome": exchange.outcome,
-            "reason": exchange.reason,
-            "tenant": self.core.policies.tenants[arrival.tenant],
-            "slo": self.core.policies.classes[arrival.slo].name,
-            "model": arrival.model,
-            "stream": exchange.streams,
-            "attempts": exchange.attempt,
-            "duration_s": round(now_s - exchange.arrived_s, 6),
-        }
-        if exchange.server >= 0:
-            line["server"] = self.server_name(exchange.server)
-            line["queued_s"] = round(exchange.sent_s - exchange.arrived_s, 6)
-        if ttft_s >= 0.0:
-            line["first_byte_s"] = round(ttft_s, 6)
-        if usage is not None:
-            line["prompt_tokens"] = usage.prompt
-            line["cached_tokens"] = usage.cached
-        line["output_tokens"] = exchange.output_tokens
-        return line
 
     # Requests that the gateway answers itself.
 
