@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windtunnel.core.histogram import Histogram, merged
 from windtunnel.core.invariants import InvariantChecker
@@ -21,20 +21,14 @@ if TYPE_CHECKING:
     from windtunnel.twin.infrastructure.checks import InfrastructureChecker
 
 
-class Run:
+class Run(NamedTuple):
     """A completed run: its result as plain data, its samples over time, its inter-token times."""
 
-    def __init__(
-        self,
-        plan: ScenarioPlan,
-        result: dict[str, Any],
-        timeline: Timeline,
-        token_gaps: dict[str, Histogram],
-    ) -> None:
-        self.plan = plan
-        self.result = result
-        self.timeline = timeline
-        self.token_gaps = token_gaps  # by pool
+    plan: ScenarioPlan
+    result: dict[str, Any]
+    timeline: Timeline
+    token_gaps: dict[str, Histogram]
+    """By pool."""
 
 
 def simulate(plan: ScenarioPlan, *, check: bool = False) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Draws `workload:` and `slo:`: sources, arrivals, lengths, timeouts."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from windtunnel.fuzz.drawing.swarm import Swarm
 from windtunnel.settings.drawing import Dice, Values
@@ -16,13 +16,13 @@ TENANTS = ("default", "acme", "zen")
 OWN_CLASSES = ("gold", "lead")
 
 
-class TrafficDraw:
+class TrafficDraw(NamedTuple):
     """The drawn sources and classes, and what other sections need to know about them."""
 
-    def __init__(self, sources: list[Values], classes: Values, lasts_s: float) -> None:
-        self.sources = sources
-        self.classes = classes
-        self.lasts_s = lasts_s  # about, until the last request comes
+    sources: list[Values]
+    classes: Values
+    lasts_s: float
+    """About, until the last request comes."""
 
     def priorities(self) -> set[int]:
         """The priorities of the requests that will arrive."""

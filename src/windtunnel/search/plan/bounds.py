@@ -37,13 +37,12 @@ class Ruled(NamedTuple):
     slo: str
 
 
-class EngineBounds:
+class EngineBounds(NamedTuple):
     """The bounds for servers of one kind."""
 
-    def __init__(self, model: StepTimeModel, limits: EngineLimits, queueing_s: float = 0.0) -> None:
-        self.model = model
-        self.limits = limits
-        self.queueing_s = queueing_s
+    model: StepTimeModel
+    limits: EngineLimits
+    queueing_s: float = 0.0
 
     def new_tokens(self, asked: KnownRequest) -> int:
         """Prompt tokens to compute if everything that may be cached is cached."""
@@ -149,7 +148,7 @@ def fewest_servers(
     `end_s` is the end of the run, infinite if the run ends by itself. All work due by a time t must
     be done by t, and n servers have n * t seconds for it, in any order.
     """
-    moments = sorted({_moment(demand, part) for demand in demands for part in PARTS})
+    moments = sorted({part * demand.span_s for demand in demands for part in PARTS})
     if math.isfinite(end_s):
         moments.append(end_s)
     kinds = [_dues(engine, demand) for demand in demands]
@@ -167,10 +166,6 @@ def fewest_servers(
 
 PARTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Moments at which work is counted, as multiples of the time in which requests arrive."""
-
-
-def _moment(demand: ClassDemand, part: float) -> float:
-    return part * demand.span_s
 
 
 def _due_by(

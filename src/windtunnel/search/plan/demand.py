@@ -21,17 +21,16 @@ class KnownRequest(NamedTuple):
     output: int
 
 
-class ClassDemand:
+class ClassDemand(NamedTuple):
     """The requests of one SLO class, or a representative sample of them."""
 
-    def __init__(
-        self, name: str, slo: SloClass, asked: list[KnownRequest], total: float, span_s: float
-    ) -> None:
-        self.name = name
-        self.slo = slo
-        self.asked = asked
-        self.total = total  # requests of a run, or a little fewer
-        self.span_s = span_s  # the time in which they arrive, or a little longer
+    name: str
+    slo: SloClass
+    asked: list[KnownRequest]
+    total: float
+    """Requests of a run, or a little fewer."""
+    span_s: float
+    """The time in which they arrive, or a little longer."""
 
 
 class TrafficTraits(NamedTuple):

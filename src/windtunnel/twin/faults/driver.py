@@ -1,7 +1,7 @@
 """Drives the faults of a run: each begins at its time, at random times or on its condition."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from windtunnel.core.random import Stream, Streams
 from windtunnel.core.telemetry import Telemetry
@@ -21,13 +21,12 @@ from windtunnel.twin.servers.lifecycle import Lifecycle
 NOT_YET: Final = -1.0
 
 
-class Faults:
+class Faults(NamedTuple):
     """The faults of one run: their effects, their schedule and their log."""
 
-    def __init__(self, world: World, schedule: FaultSchedule, log: FaultLog) -> None:
-        self.world: Final = world
-        self.schedule: Final = schedule
-        self.log: Final = log
+    world: World
+    schedule: FaultSchedule
+    log: FaultLog
 
 
 class FaultDriver:

@@ -5,7 +5,7 @@ are all that the rest of the program needs.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Final, get_args
+from typing import Annotated, Final, NamedTuple, get_args
 
 from pydantic import Field
 
@@ -22,18 +22,13 @@ ON: Final = True
 OFF: Final = False
 
 
-class Injection:
+class Injection(NamedTuple):
     """One occurrence of a fault: what it hits, and what happens when it begins and ends."""
 
-    def __init__(
-        self,
-        subjects: list[str],
-        begin: Callable[[float], None],
-        end: Callable[[float], None] | None = None,
-    ) -> None:
-        self.subjects: Final = subjects
-        self.begin: Final = begin
-        self.end: Final = end  # None: it is over as soon as it has begun
+    subjects: list[str]
+    begin: Callable[[float], None]
+    end: Callable[[float], None] | None = None
+    """None: it is over as soon as it has begun."""
 
 
 def lasting(subjects: list[str], switch: Callable[[bool, float], None]) -> Injection:

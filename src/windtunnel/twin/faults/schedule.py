@@ -6,19 +6,18 @@ evaluation of a condition.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from windtunnel.core.loop import Component, EventQueue
 
 Happening = Callable[[float], None]
 
 
-class DueFault:
+class DueFault(NamedTuple):
     """A scheduled effect of a fault, and whether it may help queued requests."""
 
-    def __init__(self, do: Happening, *, helps: bool) -> None:
-        self.do: Final = do
-        self.helps: Final = helps
+    do: Happening
+    helps: bool
 
 
 class FaultSchedule(Component):
@@ -31,7 +30,7 @@ class FaultSchedule(Component):
     def plan(self, time_s: float, do: Happening, *, helps: bool) -> None:
         """Schedules an effect; at the same instant, the one scheduled first goes first."""
         self._helping += helps
-        self._queue.push(time_s, 0, DueFault(do, helps=helps))
+        self._queue.push(time_s, 0, DueFault(do, helps))
 
     def next_s(self) -> float:
         return self._queue.next_s
