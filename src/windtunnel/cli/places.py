@@ -148,11 +148,11 @@ def keep_apart(read: Mapping[str, Place], written: Mapping[str, Place]) -> None:
             )
 
 
-def in_folder(folder: Place, names: tuple[str, ...], option: str = "-o") -> dict[str, Place]:
+def in_folder(folder: Place, names: tuple[str, ...]) -> dict[str, Place]:
     """The files that a command writes to a folder, for `keep_apart`."""
     if folder is None:
         return {}
-    return {f"{name} of {option}": Path(folder) / name for name in names}
+    return {f"{name} of -o": Path(folder) / name for name in names}
 
 
 def traces_of(plan: "ScenarioPlan") -> dict[str, Place]:

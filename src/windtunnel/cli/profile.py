@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -28,7 +29,7 @@ def profile(shapes: str, output: Path, limit_minutes: float | None) -> None:
     """
     decoders = [decoder_shape(name.strip()) for name in shapes.split(",")]
     limit_s = None if limit_minutes is None else 60.0 * limit_minutes
-    written = measure(decoders, output, limit_s=limit_s, progress=_say)
+    written = measure(decoders, output, limit_s=limit_s, progress=partial(click.echo, err=True))
     click.echo(f"Wrote {written} measurements to {output}")
 
 
@@ -48,7 +49,3 @@ def decoder_shape(name: str) -> DecoderShape:
         shape.vocab,
     )
     return DecoderShape(shape.name, sizes)
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)

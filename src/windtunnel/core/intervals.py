@@ -73,31 +73,25 @@ def next_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     return _around(mean, spread * math.sqrt(1.0 + 1.0 / len(values)), len(values), confidence)
 
 
-def next_positive_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def next_positive_interval(values: Sequence[float]) -> Interval:
     """Like `next_interval` for times, which vary by factors and are never negative."""
     if min(values) <= 0.0:
-        plain = next_interval(values, confidence)
+        plain = next_interval(values)
         return Interval(plain.middle, max(plain.low, 0.0), plain.high)
-    return _exponents(next_interval([math.log(value) for value in values], confidence))
+    return _exponents(next_interval([math.log(value) for value in values]))
 
 
-def paired_interval(
-    ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE
-) -> Interval:
+def paired_interval(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
     """The interval of the mean of ours minus theirs, paired by seed.
 
     Pairing cancels what both have in common, such as a seed with much traffic.
     """
-    differences = [our - their for our, their in zip(ours, theirs, strict=True)]
-    return mean_interval(differences, confidence)
+    return mean_interval([our - their for our, their in zip(ours, theirs, strict=True)])
 
 
-def paired_ratio(
-    ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE
-) -> Interval:
+def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
     """The interval of ours over theirs, paired, of positive values; half and double count alike."""
-    ratios = [our / their for our, their in zip(ours, theirs, strict=True)]
-    return ratio_interval(ratios, confidence)
+    return ratio_interval([our / their for our, their in zip(ours, theirs, strict=True)])
 
 
 def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:

@@ -39,7 +39,7 @@ def mangle(document: Values, seed: int) -> Values:
     made = copy.deepcopy(document)
     for _ in range(dice.few(1, MOST_CHANGES)):
         holder = _somewhere(made, dice)
-        key = _some_key(holder, dice)
+        key = dice.pick(*(holder if isinstance(holder, dict) else range(len(holder))))
         kind = dice.pick("replace", "replace", "drop", "add")
         if kind == "replace":
             holder[key] = copy.deepcopy(dice.pick(*NONSENSE))
@@ -66,7 +66,3 @@ def _somewhere(document: Values, dice: Dice) -> Any:
         if not below or dice.chance(0.2):
             return holder
         holder = dice.pick(*below)
-
-
-def _some_key(holder: Any, dice: Dice) -> Any:
-    return dice.pick(*(holder if isinstance(holder, dict) else range(len(holder))))

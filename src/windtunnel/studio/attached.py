@@ -44,7 +44,8 @@ async def follow(url: str) -> AsyncIterator[dict[str, Any]]:
             try:
                 reading = parse(await _read(session, f"{url.rstrip('/')}/metrics"))
             except (aiohttp.ClientError, TimeoutError, ValueError, UnicodeError) as error:
-                yield {"time": unix_s(), "error": f"{url} does not answer: {_sentence(error)}"}
+                why = str(error) or type(error).__name__
+                yield {"time": unix_s(), "error": f"{url} does not answer: {why}"}
             else:
                 now_s = monotonic_s()
                 yield {
@@ -53,10 +54,6 @@ async def follow(url: str) -> AsyncIterator[dict[str, Any]]:
                 }
                 before, before_s = reading, now_s
             await asyncio.sleep(EVERY_S)
-
-
-def _sentence(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 async def _read(session: aiohttp.ClientSession, url: str) -> str:

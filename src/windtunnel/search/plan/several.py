@@ -357,9 +357,6 @@ class JointSearch:
                 best, least = groups, score
         return best
 
-    def _taken(self, chosen: Sequence["_Group | None"]) -> dict[str, JointUse]:
-        return taken_by(_uses(chosen), self._budget.machine)
-
     def _explore(self, group: _Group) -> None:
         """Finds the fewest servers of a group that attain the goal of its model."""
         search, verdicts = self._searches[group.part], self._verdicts[group.part]
@@ -466,7 +463,7 @@ class JointSearch:
             self._model_answer(n, chosen[n], sure[n] if sure else None, out_of_runs=out_of_runs)
             for n in range(len(self._parts))
         ]
-        taken = self._taken(chosen)
+        taken = taken_by(_uses(chosen), self._budget.machine)
         cost = cost_of(taken.values())
         for n, found in enumerate(answers):
             found["why"] = (

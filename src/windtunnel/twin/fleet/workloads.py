@@ -417,7 +417,8 @@ def held_world(machines: int, needs: int) -> BenchWorld:
             priority=100 + number % HELD_PRIORITIES,
             reclamation_bucket=1 + number % 4,
         )
-        one = _whole_machines(_held_cluster(number), wish, max(1, count), f"held-{number}")
+        cluster = f"c{number // NEEDS_PER_CLUSTER:04}"
+        one = _whole_machines(cluster, wish, max(1, count), f"held-{number}")
         asked.setdefault(one.cluster, []).append(one)
         for _ in range(count):
             name = f"m{len(made):07}"
@@ -459,10 +460,6 @@ def batch_bursts(cluster: str, machines: int) -> list[Need]:
             units = [_unit(cluster, wish, size, "", 0.0) for _ in range(count)]
             found += merge(units).values()
     return found
-
-
-def _held_cluster(number: int) -> str:
-    return f"c{number // NEEDS_PER_CLUSTER:04}"
 
 
 def _whole_machines(cluster: str, wish: NeedProfile, count: int, group: str) -> Need:
