@@ -147,7 +147,7 @@ def main(args: Sequence[str] | None = None) -> None:
     Exit status 3 means that an invariant broke, or that a run ended early.
     """
     try:
-        from windtunnel.core.errors import InputFaults, WindtunnelError, reason_of
+        from windtunnel.core.errors import InputFaults, WindtunnelError, os_reason
     except FormRefused as refused:
         click.echo(f"windtunnel: {refused}", err=True)
         sys.exit(EXIT_USAGE)
@@ -183,7 +183,7 @@ def main(args: Sequence[str] | None = None) -> None:
             sys.exit(EXIT_INTERRUPTED)
         if not isinstance(error, OSError):
             raise
-        _say(f"the system refused: {reason_of(error)}")
+        _say(f"the system refused: {os_reason(error)}")
         sys.exit(EXIT_USAGE)
     sys.exit(code if isinstance(code, int) else 0)
 

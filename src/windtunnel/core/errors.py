@@ -147,7 +147,7 @@ def one_line(text: str, most: int = LONGEST_QUOTE) -> str:
     return line if whole else f"{line[: most - 3]}..."
 
 
-def reason_of(error: Exception) -> str:
+def os_reason(error: Exception) -> str:
     """Why the system refused something, as the end of a sentence."""
     return (getattr(error, "strerror", None) or str(error)).lower()
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
-from windtunnel.core.errors import InputError, OutputError, one_sentence_per, reason_of
+from windtunnel.core.errors import InputError, OutputError, one_sentence_per, os_reason
 
 MOST_FAULTS_SHOWN = 10
 DRAFT = ".windtunnel-draft-"
@@ -37,7 +37,7 @@ def read_bounded(path: Path, most_bytes: int, *, subject: str = "the file") -> b
         with path.open("rb") as file:
             data = file.read(most_bytes + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
-        raise InputError(f"{subject} cannot be read: {reason_of(error)}", where=where) from error
+        raise InputError(f"{subject} cannot be read: {os_reason(error)}", where=where) from error
     if len(data) > most_bytes:
         mib = most_bytes >> 20
         largest = f"{mib} MiB" if mib else f"{most_bytes >> 10} KiB"
@@ -170,7 +170,7 @@ def writing(
     try:
         yield
     except OSError as error:
-        raise OutputError(f"{what}: {reason_of(error)}", where=str(place), hint=hint) from error
+        raise OutputError(f"{what}: {os_reason(error)}", where=str(place), hint=hint) from error
 
 
 def write_whole(path: Path, content: bytes, *, drafts: Path | None = None) -> None:

@@ -14,7 +14,7 @@ from windtunnel.analysis.explain.overview import overview
 from windtunnel.analysis.explain.run import RunReader
 from windtunnel.analysis.figures import DOLLARS, text_of
 from windtunnel.analysis.run_folder import RESULT, TIMELINE, result_of, series_of
-from windtunnel.core.errors import InputError, OutputError, WindtunnelError, reason_of
+from windtunnel.core.errors import InputError, OutputError, WindtunnelError, os_reason
 from windtunnel.report.page.headline import tiles
 
 MOST_RUNS = 200
@@ -54,7 +54,7 @@ class RunHistory:
             except FileExistsError:
                 continue
             except OSError as error:
-                what = f"cannot be made: {reason_of(error)}"
+                what = f"cannot be made: {os_reason(error)}"
                 raise OutputError(what, where=str(folder)) from error
             return folder
         raise AssertionError

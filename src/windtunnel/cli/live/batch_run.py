@@ -14,7 +14,7 @@ import click
 
 from windtunnel.cli.live.batch import EXIT_DROPPED, EXIT_STALLED
 from windtunnel.cli.places import Output, keep_apart, note
-from windtunnel.core.errors import InvariantBroken, WindtunnelError, printable, reason_of
+from windtunnel.core.errors import InvariantBroken, WindtunnelError, os_reason, printable
 from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.core.telemetry import JsonlSink, Sink, Telemetry
 from windtunnel.live.batch.compose import Prepared, Watch, prepare, run_batch
@@ -97,7 +97,7 @@ def _events(path: Path, *, append: bool) -> Iterator[JsonlSink]:
             if is_new and path.is_file() and path.stat().st_size == 0:
                 path.unlink()
         except OSError as error:
-            note(f"{path}: not all events are there: {reason_of(error)}")
+            note(f"{path}: not all events are there: {os_reason(error)}")
 
 
 def exit_code(summary: Summary) -> int:

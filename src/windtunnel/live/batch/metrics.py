@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from windtunnel.core.errors import InputError, reason_of
+from windtunnel.core.errors import InputError, os_reason
 from windtunnel.live.batch.run import Runner
 from windtunnel.live.batch.tally import LATENCY_BOUNDS_S, look
 
@@ -104,7 +104,7 @@ def serving_metrics(runner: Runner, port: int, ready: Callable[[int], None]) -> 
     try:
         server, thread = start_http_server(port, registry=registry)
     except OSError as error:
-        what = f"cannot listen on {port}: {reason_of(error)}"
+        what = f"cannot listen on {port}: {os_reason(error)}"
         raise InputError(what, where="--metrics-port", hint="0 takes a free port") from error
     try:
         ready(server.server_port)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windtunnel.admission.queues.groups import PRIORITY_MAX
-from windtunnel.core.errors import InputError, one_sentence_per, reason_of
+from windtunnel.core.errors import InputError, one_sentence_per, os_reason
 from windtunnel.live.batch.settings import BatchSettings
 from windtunnel.live.batch.work import WantedServer, Work, build_work, is_request
 
@@ -182,7 +182,7 @@ def open_rows(plan: BatchSettings) -> Rows:
     try:
         file = os.open(path, os.O_RDONLY)
     except (OSError, ValueError) as error:
-        raise InputError(f"the input cannot be read: {reason_of(error)}", where=where) from error
+        raise InputError(f"the input cannot be read: {os_reason(error)}", where=where) from error
     try:
         return Rows(file, path, *_look_through(file, plan))
     except BaseException:

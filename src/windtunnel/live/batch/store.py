@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from windtunnel.core.errors import OutputError, reason_of
+from windtunnel.core.errors import OutputError, os_reason
 from windtunnel.live.wire.keys import Keys
 
 JOURNAL = "windtunnel batch"
@@ -280,7 +280,7 @@ def _go_on(output: AppendedFile, header: Header, resumed: Resumed) -> None:
 
 
 def _failed(error: OSError, path: Path) -> OutputError:
-    return OutputError(f"cannot write: {reason_of(error)}", where=str(path))
+    return OutputError(f"cannot write: {os_reason(error)}", where=str(path))
 
 
 def _check_header(path: Path, wanted: Header, output: Path) -> None:

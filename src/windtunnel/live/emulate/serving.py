@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from windtunnel.core.errors import InputError, reason_of
+from windtunnel.core.errors import InputError, os_reason
 from windtunnel.live.system import run_until_stopped
 
 LONGEST_GOODBYE_S = 2.0
@@ -41,7 +41,7 @@ def listen(host: str, port: int) -> socket.socket:
         bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
-        what = f"cannot listen there: {reason_of(error)}"
+        what = f"cannot listen there: {os_reason(error)}"
         hint = "choose another port; 0 takes a free one"
         raise InputError(what, where=where, hint=hint) from error
     bound.setblocking(False)  # noqa: FBT003 - it takes no name

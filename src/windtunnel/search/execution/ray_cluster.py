@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from windtunnel.core.errors import InputError, WindtunnelError, reason_of
+from windtunnel.core.errors import InputError, WindtunnelError, os_reason
 from windtunnel.core.extras import need
 from windtunnel.core.processes import processors
 from windtunnel.search.measure import Answers, FailedRun, Outcome, measured
@@ -166,5 +166,5 @@ def _refuse_the_unreachable(on: str) -> None:
         socket.create_connection((host, int(port or USUAL_PORT)), timeout=PATIENCE_S).close()
     except OSError as error:
         hint = "check its address, and that it runs; `ray start --head` starts one"
-        what = f"the cluster cannot be reached: {reason_of(error)}"
+        what = f"the cluster cannot be reached: {os_reason(error)}"
         raise WindtunnelError(what, where=where, hint=hint) from error

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from windtunnel.core.errors import InputError, OutputError, nearest, reason_of
+from windtunnel.core.errors import InputError, OutputError, nearest, os_reason
 from windtunnel.workload.traces.formats import azure, blis, burstgpt, mooncake, parquet, windtunnel
 from windtunnel.workload.traces.formats.registry import OWN, by_ending
 from windtunnel.workload.traces.record import TraceRequest, fault_of
@@ -112,7 +112,7 @@ def _checked(requests: Iterable[TraceRequest], path: Path) -> Iterator[TraceRequ
 
 def cannot_write(path: Path, error: OSError, hint: str = "") -> OutputError:
     """The error for an OSError when writing, as a sentence."""
-    return OutputError(f"cannot be written: {reason_of(error)}", where=str(path), hint=hint)
+    return OutputError(f"cannot be written: {os_reason(error)}", where=str(path), hint=hint)
 
 
 def _write(requests: Iterable[TraceRequest], file: Any, name: str, ending: str) -> int:
