@@ -34,7 +34,7 @@ With `live.picker` or `--picker-port`, gRPC: `envoy.service.ext_proc.v3.External
 
 On `live.admin`: `/metrics` for Prometheus, `/healthz`, `/readyz` (503 until a server is ready, and while stopping), and `/servers`, the state of each, and why it gets no requests.
 
-`--dry-run` sends no request to a server: its answer is the decision (`server`, `reason`, `prefill_server`) or the refusal. It is for mirrored traffic, as by nginx's `mirror`; load is then what servers publish. Not with a picker.
+`--dry-run` sends no request to a server: its answer is the decision (`server`, `reason`, `prefill_server`) or the refusal. It is for mirrored traffic (nginx's `mirror`); load is what servers publish. Not with a picker.
 
 ## What passes, and what does not
 
@@ -47,7 +47,7 @@ Request headers:
 - `authorization: Bearer KEY`: one of `live.clients`, which names the tenant.
 - `x-slo-class`: the class of service, among those that the key allows.
 - `x-session-id`: the session, for `session-sticky` routing; `session_id` in the body does the same.
-- `x-windtunnel-explain`, with any value: the answer has `x-windtunnel-server` and `x-windtunnel-reason`.
+- `x-windtunnel-explain`: the answer has `x-windtunnel-server` and `x-windtunnel-reason`.
 
 ## Limits in headers
 
@@ -72,9 +72,9 @@ def page() -> str:
     parts.append("\n".join(rows) + "\n")
     parts.append(
         "## The event log\n\n"
-        "`live.log` names a file with a line of JSON for every fact (a request arrived, a server "
-        "was observed) and every decision "
-        f"({', '.join(f'`{name}`' for name in DECISIONS)}). [`windtunnel audit`]"
+        "`live.log` has a line of JSON for every fact (a request arrived, a server was observed) "
+        f"and decision ({', '.join(f'`{name}`' for name in DECISIONS)}). Each start is appended; a "
+        "file that another process writes is refused. [`windtunnel audit`]"
         "(../how-to/put-a-gateway-in-front-of-servers.md#check-what-it-decided) replays it.\n"
     )
     rows = ["## Metrics", ""]

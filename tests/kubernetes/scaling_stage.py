@@ -134,6 +134,7 @@ async def autoscaling(
     """Runs until the end of the block and is then killed; its decisions must match its log."""
     with TemporaryDirectory() as folder:
         log = EventLogFile(Path(folder) / "operator.jsonl", {}, "operator")
+        log.open()
         options = ScalingOptions(installation, canary, log.record)
         async with _running(cluster, client or cluster.client, options, prometheus, acts) as made:
             yield made

@@ -1,6 +1,7 @@
 """The event log of a live program: a line for every fact and every decision."""
 
-import contextlib
+import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final
@@ -9,7 +10,7 @@ import msgspec
 
 from windtunnel.core.errors import OutputError
 from windtunnel.core.telemetry import Event, Plain
-from windtunnel.live.lines import LineBuffer
+from windtunnel.live.lines import LineFile, open_locked
 
 STARTED: Final = "gateway.started"
 OPERATOR_STARTED: Final = "operator.started"
@@ -26,30 +27,43 @@ def log_line(
 class EventLogFile:
     """Writes the lines of an event log; with a full disk, lines are lost and counted, no more.
 
-    With a limit of `largest` bytes, the log of an earlier process is renamed to `FILE.1`, replacing
-    the previous one. A full log is renamed too: the program calls `begin_anew` and records its
-    current state again.
+    A start begins with a line of its own, after those of earlier starts. Nothing is written before
+    `open`, and one process at a time has a file open. With a limit of `largest` bytes, a full log
+    is renamed to `FILE.1`, replacing the previous one: the program calls `begin_anew` and records
+    its current state again.
     """
 
     def __init__(
         self, path: Path, head: Mapping[str, Any], program: str = "gateway", largest: int = 0
     ) -> None:
-        self._lines: Final = LineBuffer(self._write)
+        log = logging.getLogger(f"windtunnel.{program}")
+        self._lines: Final = LineFile(f"the event log {path}", self._open, log)
         self._path: Final = path
         self._head: Final = dict(head)
         self._program: Final = program
         self._largest: Final = largest
-        try:
-            self._file: IO[bytes] = self._open()
-        except OSError as error:
-            raise OutputError(f"cannot write the log: {error.strerror}", where=str(path)) from None
         self._start()
 
+    def open(self) -> None:
+        """Opens the file, once the program is certain to start; raises OutputError."""
+        where = str(self._path)
+        try:
+            self._lines.open()
+        except BlockingIOError:
+            hint = "name another file, or stop that process"
+            what = "another process writes this event log"
+            raise OutputError(what, where=where, hint=hint) from None
+        except OSError as error:
+            raise OutputError(f"cannot write the log: {error.strerror}", where=where) from None
+        self.flush()
+
     def _open(self) -> IO[bytes]:
-        self._size = 0
-        if self._largest and self._path.is_file():
+        file = open_locked(self._path)
+        if not self._is_over(os.fstat(file.fileno()).st_size):
+            return file
+        with file:
             self._path.replace(f"{self._path}.1")
-        return self._path.open("wb")
+        return open_locked(self._path)
 
     def _start(self) -> None:
         self.record(0.0, f"{self._program}.started", self._program, "", dict(self._head))
@@ -65,25 +79,18 @@ class EventLogFile:
 
     @property
     def is_full(self) -> bool:
-        return 0 < self._largest < self._size
+        return self._is_over(self._lines.size)
+
+    def _is_over(self, size: int) -> bool:
+        return 0 < self._largest < size
 
     def begin_anew(self) -> None:
         self.close()
-        try:
-            self._file = self._open()
-        except OSError:
-            return  # lines that cannot be written are counted as lost
         self._start()
+        self.flush()
 
     def flush(self) -> None:
         self._lines.flush()
 
     def close(self) -> None:
-        self.flush()
-        with contextlib.suppress(OSError):
-            self._file.close()
-
-    def _write(self, data: bytes) -> None:
-        self._size += len(data)
-        self._file.write(data)
-        self._file.flush()
+        self._lines.close()

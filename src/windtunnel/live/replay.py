@@ -1,10 +1,11 @@
 """Replays an event log through its program's decisions, in the log's own time.
 
 A log holds every fact that was given to the decisions, and every decision. The same facts must
-produce the same lines, byte for byte; the first line that differs is reported.
+produce the same lines, byte for byte; the first line that differs is reported. Each start of the
+program is a section of the log, replayed on its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -12,9 +13,13 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.telemetry import Plain
-from windtunnel.live.event_log import log_line
+from windtunnel.live.event_log import OPERATOR_STARTED, STARTED, log_line
 
 LONGEST_LINE: Final = 16 << 20
+STARTS: Final = (STARTED, OPERATOR_STARTED)
+START_WORD: Final = b'.started"'
+START_BYTES: Final = 100
+"""A line without the word in its first bytes is no start."""
 
 
 class AuditReport(NamedTuple):
@@ -25,9 +30,10 @@ class AuditReport(NamedTuple):
     difference: str
     """The first line that differs from the log, in words; empty if none does."""
     cut: bool
-    """Whether the last line of the log is incomplete because the program was killed."""
+    """Whether a start ends within a line or before its last decision: the program was killed."""
     skipped: int = 0
     """Lines that are not replayed."""
+    starts: int = 1
 
 
 class LogLine(msgspec.Struct):
@@ -76,45 +82,123 @@ class Replayed(Protocol):
         ...
 
 
-def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file with their numbers; a line longer than `LONGEST_LINE` comes in pieces."""
+class LogSection(NamedTuple):
+    """A part of a log: what one start of the program wrote."""
+
+    head: LogLine
+    """Its first line."""
+    number: int
+    """The number of that line."""
+    place: int
+    """The bytes before the next line."""
+    last_s: float
+    """The time of its last line."""
+
+
+class SectionLine(NamedTuple):
+    """A line of a section; without `line`, it is the last and incomplete."""
+
+    number: int
+    raw: bytes
+    line: LogLine | None
+
+
+def sections_of(path: Path) -> list[LogSection]:
+    """The starts in a log, oldest first; empty if the file is not a log."""
+    found: list[LogSection] = []
+    before = last = b""
+    for number, place, raw in _lines_of(path, 0, 0):
+        if number == 1 or START_WORD in raw[:START_BYTES]:
+            head = _decoded(raw)
+            if head is not None and head.kind in STARTS:
+                _close(found, last, before)
+                found.append(LogSection(head, number, place, head.time))
+            elif not found:
+                return []
+        before, last = last, raw
+    _close(found, last, before)
+    return found
+
+
+def _close(found: list[LogSection], *last: bytes) -> None:
+    """Notes the end of the last section; of its last lines, one may be incomplete."""
+    line = next((line for raw in last if (line := _decoded(raw)) is not None), None)
+    if found and line is not None:
+        found[-1] = found[-1]._replace(last_s=line.time)
+
+
+def _lines_of(path: Path, place: int, number: int) -> Iterator[tuple[int, int, bytes]]:
+    """The lines of a file with their numbers and the places of their ends; a line longer than
+    `LONGEST_LINE` comes in pieces."""
     try:
         with path.open("rb") as file:
-            number = 0
+            file.seek(place)
             while line := file.readline(LONGEST_LINE):
                 number += 1
-                yield number, line
+                place += len(line)
+                yield number, place, line
     except OSError as error:
         raise InputError(f"the log cannot be read: {error.strerror}", where=str(path)) from None
 
 
-def first_line(path: Path) -> LogLine | None:
-    """The first line, with which a program starts its log; None if the file is not a log."""
-    raw = next(lines_of(path), (1, b""))[1]
-    try:
-        return msgspec.json.decode(raw, type=LogLine)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def replay(path: Path, program: Replayed, made: MadeLines, since_s: float = 0.0) -> AuditReport:
-    """Replays all facts after the first line; `made` collects the lines that the program records. A
-    truncated log has no decisions before `since_s`."""
-    lines = lines_of(path)
-    number = next(lines)[0]
-    heard = decided = skipped = 0
-    cut = False
-    for number, raw in lines:
-        if not raw.endswith(b"\n"):
-            cut = True
+def lines_in(path: Path, section: LogSection) -> Iterator[SectionLine]:
+    """All lines of a section after the first."""
+    torn: SectionLine | None = None
+    ends = False
+    for number, _, raw in _lines_of(path, section.place, section.number):
+        line = _decoded(raw) if raw.endswith(b"\n") else None
+        ends = line is not None and line.kind in STARTS
+        if ends or torn is not None:
             break
-        line = _decoded(raw, path, number)
+        if line is None:
+            torn = SectionLine(number, raw, None)
+        else:
+            yield SectionLine(number, raw, line)
+    if torn is None:
+        return
+    if not ends and torn.raw.endswith(b"\n"):
+        where = f"{path}:{torn.number}"
+        raise InputError("this is not a line of an event log", where=where)
+    yield torn
+
+
+def audit_all(
+    sections: Iterable[LogSection], audit: Callable[[LogSection], AuditReport]
+) -> AuditReport:
+    """Audits every start, up to the first that differs; the counts are totals."""
+    whole = AuditReport(0, 0, "", cut=False, starts=0)
+    for section in sections:
+        one = audit(section)
+        whole = AuditReport(
+            whole.facts + one.facts,
+            whole.decisions + one.decisions,
+            one.difference,
+            whole.cut or one.cut,
+            whole.skipped + one.skipped,
+            whole.starts + 1,
+        )
+        if one.difference:
+            break
+    return whole
+
+
+def replay(
+    path: Path, section: LogSection, program: Replayed, made: MadeLines, since_s: float = 0.0
+) -> AuditReport:
+    """Replays all facts of a section; `made` collects the lines that the program records. A
+    truncated log has no decisions before `since_s`."""
+    heard = decided = skipped = 0
+    for number, raw, line in lines_in(path, section):
+        if line is None:
+            return AuditReport(heard, decided, "", cut=True, skipped=skipped)
         if program.skips(line):
             skipped += 1
             continue
         if line.kind not in program.decisions:
             if made.left:
-                break
+                what = f"{path}:{number}: the replay makes a decision that the log does not have: "
+                what += _shown(made.lines[made.place])
+                return AuditReport(heard, decided, what, cut=False, skipped=skipped)
             made.clear()
             heard += 1
             _tell(program, line, f"{path}:{number}")
@@ -124,24 +208,20 @@ def replay(path: Path, program: Replayed, made: MadeLines, since_s: float = 0.0)
             decided += 1
         if not made.left:
             what = f"{path}:{number}: the replay lacks a decision of the log: {_shown(raw)}"
-            return AuditReport(heard, decided, what, cut, skipped)
+            return AuditReport(heard, decided, what, cut=False, skipped=skipped)
         again = made.lines[made.place]
         if again != raw:
             what = f"{path}:{number}: the log has {_shown(raw)}, the replay {_shown(again)}"
-            return AuditReport(heard, decided, what, cut, skipped)
+            return AuditReport(heard, decided, what, cut=False, skipped=skipped)
         made.place += 1
-    if made.left and not cut:
-        what = f"{path}:{number}: the replay makes a decision that the log does not have: "
-        what += _shown(made.lines[made.place])
-        return AuditReport(heard, decided, what, cut, skipped)
-    return AuditReport(heard, decided, "", cut, skipped)
+    return AuditReport(heard, decided, "", cut=made.left, skipped=skipped)
 
 
-def _decoded(raw: bytes, path: Path, number: int) -> LogLine:
+def _decoded(raw: bytes) -> LogLine | None:
     try:
         return msgspec.json.decode(raw, type=LogLine)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise InputError("this is not a line of an event log", where=f"{path}:{number}") from None
+        return None
 
 
 def _tell(program: Replayed, line: LogLine, where: str) -> None:

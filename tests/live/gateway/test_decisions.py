@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from windtunnel.core.errors import InputError
 from windtunnel.live.event_log import EventLogFile
-from windtunnel.live.gateway.audit import audit
+from windtunnel.live.gateway.audit import audit, starts_of
 from windtunnel.live.gateway.data_path.bodies import (
     output_tokens_of,
     prompt_of,
@@ -192,6 +192,7 @@ def test_every_request_ends_once_and_a_replay_decides_the_same(
     path = tmp_path_factory.mktemp("log") / "log"
     head: dict[str, Any] = {"settings": chosen, "seed": 7, "folder": "."}
     with closing(EventLogFile(path, head)) as log:
+        log.open()
         play(data, GatewayCore(GatewayFile.read(chosen).policies(Path(), 7, {}), log.record))
     report = audit(path)
     assert (report.difference, report.cut) == ("", False)
@@ -199,7 +200,7 @@ def test_every_request_ends_once_and_a_replay_decides_the_same(
     from_s, to_s = sorted(data.draw(st.tuples(*[st.sampled_from(times)] * 2)))
     out = path.with_name("cut")
     try:
-        cut = cut_log(path, LogStretch(from_s, to_s), out)
+        cut = cut_log(path, LogStretch(starts_of(path)[0], from_s, to_s), out)
     except InputError:
         return
     again = audit(out)

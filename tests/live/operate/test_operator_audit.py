@@ -42,6 +42,7 @@ class Script:
 
     def __init__(self, path: Path) -> None:
         self.log = EventLogFile(path, {}, "operator", 1)
+        self.log.open()
         self.now_s = 1000.0
         self.core = ScalingCore(self.now_s, acts=True, record=self.log.record)
         self.sizes: dict[tuple[ObjectName, str], int] = {}

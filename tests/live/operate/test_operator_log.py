@@ -1,9 +1,11 @@
 """The event log of the operator: no secrets, and neither lost by a restart nor without bound."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from windtunnel.core.errors import OutputError
 from windtunnel.gangs.kubernetes.calls import CREATE, ApiCall
 from windtunnel.gangs.objects import POD
 from windtunnel.live.kubernetes.resources import Meta
@@ -28,10 +30,11 @@ SPEC = {
 def test_values_of_environment_variables_are_not_logged(tmp_path: Path) -> None:
     log = tmp_path / "log"
     operator = OperatorProgram(OperatorOptions(log=log))
+    assert operator._log_file is not None
+    operator._log_file.open()
     applied = {"kubectl.kubernetes.io/last-applied-configuration": f"{{{SECRET}}}"}
     operator._received(POD, "p", Received(metadata=Meta(name="p", annotations=applied), spec=SPEC))
     operator._decided(0.0, [ApiCall(CREATE, POD, "p", (), {"spec": SPEC})])
-    assert operator._log_file is not None
     operator._log_file.close()
     written = log.read_text()
     assert written.count("TOKEN") == written.count("secretKeyRef") == 2
@@ -48,10 +51,17 @@ def test_a_restart_and_a_full_log_keep_the_log_before(
         operator = OperatorProgram(OperatorOptions(log=path, init_image=image))
         log = operator._log_file
         assert log is not None
+        log.open()
         if image != "third":
             log.close()
     assert log is not None
-    assert b"second" in before.read_bytes()
+    starts = [json.loads(line)["data"]["init_image"] for line in path.read_text().splitlines()]
+    assert starts == ["first", "second", "third"]
+    other = OperatorProgram(OperatorOptions(log=path))._log_file
+    assert other is not None
+    with pytest.raises(OutputError, match="another process writes this event log"):
+        other.open()
+    other.close()
     for number in range(50):
         log.record(0.0, "object.gone", f"Pod {number}", "", {})
         operator._flush_log()

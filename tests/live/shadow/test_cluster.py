@@ -91,6 +91,12 @@ def test_replicas_are_counted_by_what_makes_pods_one_replica() -> None:
     assert objects.state().machines == {"h200": StateCount(2, 1)}
 
 
+def begin(path: Path) -> None:
+    log = EventLogFile(path, {}, "operator")
+    log.open()
+    log.close()
+
+
 def seen(kind: str, one: dict[str, Any]) -> bytes:
     name = one["metadata"]["name"]
     return log_line(9.0, "object.received", f"{kind} {name}", "", {"object": one})
@@ -98,7 +104,7 @@ def seen(kind: str, one: dict[str, Any]) -> bytes:
 
 def test_an_operators_log_is_followed_over_rotation_restarts_and_damage(tmp_path: Path) -> None:
     log = tmp_path / "operator.log"
-    EventLogFile(log, {}, "operator").close()
+    begin(log)
     follower = OperatorLog(log)
     with log.open("ab") as out:
         out.write(seen("Pod", engine(0, "leader")) + seen("Pod", engine(0, "worker")))
@@ -121,7 +127,7 @@ def test_an_operators_log_is_followed_over_rotation_restarts_and_damage(tmp_path
     with log.open("ab") as out:
         out.write(log_line(9.9, "autoscaler.observed", "x", "", {"object": [], "seen": look}))
     assert follower.look().replicas["main"] == ReplicaCount(3, 1)
-    EventLogFile(log, {}, "operator").close()
+    begin(log)
     found = follower.look()
     assert (found.replicas, found.gangs) == ({}, StateCount(0, 0))
     assert follower.bad_lines == 2

@@ -41,6 +41,7 @@ def write_log(path: Path, arrivals: int, ended: int) -> None:
     """The log of a gateway with two servers, of which one is lost."""
     head: dict[str, Any] = {"settings": {}, "seed": 1, "folder": "."}
     with closing(EventLogFile(path, head)) as log:
+        log.open()
         core = GatewayCore(GatewayFile.read({}).policies(Path(), 1, {}), log.record)
         for number in range(2):
             core.join(f"s{number}", 8, 0.0, "both")

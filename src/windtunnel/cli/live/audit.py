@@ -15,25 +15,28 @@ def audit(context: click.Context, *, log: Path) -> None:
     """Replay an event log and check every decision in it.
 
     LOG is the event log of a gateway (`live.log`) or of an operator (`windtunnel operate --log`).
-    Its observations are replayed through the same controllers. For an operator, only autoscaling
-    decisions are replayed. Exit 1 if a decision differs.
+    Its observations are replayed through the same controllers, each start of the program on its
+    own. For an operator, only autoscaling decisions are replayed. Exit 1 if a decision differs.
     """
     from windtunnel.live.event_log import OPERATOR_STARTED, STARTED
     from windtunnel.live.gateway.audit import audit as replay_gateway
     from windtunnel.live.operate.audit import audit as replay_operator
-    from windtunnel.live.replay import first_line
+    from windtunnel.live.replay import sections_of
 
-    head = first_line(log)
+    starts = sections_of(log)
     audits = {STARTED: replay_gateway, OPERATOR_STARTED: replay_operator}
-    if head is None or head.kind not in audits:
+    if not starts:
         allowed = "a file that `live.log` of a gateway or `--log` of an operator named"
         raise InputError("this is not an event log", where=f"{log}:1", allowed=allowed)
-    report = audits[head.kind](log)
+    report = audits[starts[0].head.kind](log)
     if report.cut:
-        click.echo("the last line of the log is incomplete: the program was killed", err=True)
+        what = "the log ends" if report.starts == 1 else "a start ends"
+        click.echo(f"{what} before its last line is complete: the program was killed", err=True)
     if report.difference:
         click.echo(printable(report.difference))
         context.exit(1)
-    click.echo(f"{report.decisions} decisions follow from {report.facts} facts, byte for byte")
+    starts_said = f", in {report.starts} starts" if report.starts > 1 else ""
+    counts = f"{report.decisions} decisions follow from {report.facts} facts"
+    click.echo(f"{counts}, byte for byte{starts_said}")
     if report.skipped:
         click.echo(f"{report.skipped} lines about gangs and machines were not replayed")

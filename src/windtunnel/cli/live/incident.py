@@ -34,12 +34,13 @@ def incident(
 
     LOG is the gateway's event log (`live.log`). The folder has gateway.jsonl, which `windtunnel
     audit` replays exactly, and trace.jsonl with scenario.yaml, which `windtunnel simulate` runs,
-    also with changes by --set. It contains no prompts and no keys. Exit 1: the replayed decisions
-    differ from the log.
+    also with changes by --set. It contains no prompts and no keys. If the gateway was restarted,
+    times after its start count from the last one; earlier starts are chosen by times of the clock.
+    Exit 1: the replayed decisions differ from the log.
     """
     import yaml
 
-    from windtunnel.live.gateway.audit import audit, log_head
+    from windtunnel.live.gateway.audit import audit, starts_of
     from windtunnel.live.gateway.incident import (
         FILES,
         LOG,
@@ -50,14 +51,19 @@ def incident(
         cut_trace,
         policies_only,
         scenario_of,
+        started_at,
         stretch_of,
         trace_of,
     )
     from windtunnel.report.files.folder import result_bytes
     from windtunnel.workload.traces.gateway_folder import gateway_files, gateway_rows
 
-    stretch = stretch_of(log, begin, end)
-    head = log_head(log)
+    starts = starts_of(log)
+    stretch = stretch_of(starts, begin, end)
+    head = stretch.start.head
+    if len(starts) > 1:
+        place = f"{starts.index(stretch.start) + 1} of {len(starts)}"
+        note(f"this is of the gateway's start at {started_at(stretch.start)}, {place} in the log")
     trace = trace_of(head) if trace is None else trace
     if not trace.exists():
         raise InputError("there is no such trace", where=str(trace), hint="--trace says where")

@@ -1,6 +1,6 @@
 """The access log of a gateway: one JSON line per request, without prompts, keys or addresses."""
 
-import contextlib
+import logging
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -8,7 +8,7 @@ import msgspec
 
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import OutputError, printable
-from windtunnel.live.lines import LineBuffer
+from windtunnel.live.lines import LineFile
 
 DELETE: Final = 127
 
@@ -19,8 +19,9 @@ class AccessLog:
     def __init__(self, path: Path) -> None:
         self._path: Final = path
         self._encode: Final = msgspec.json.Encoder().encode
-        self._lines: Final = LineBuffer(self._write)
-        self._file: IO[bytes] = self._open()
+        log = logging.getLogger("windtunnel.gateway")
+        self._lines: Final = LineFile(f"the access log {path}", self._open, log)
+        self._reopen()
 
     @property
     def lost(self) -> int:
@@ -39,21 +40,17 @@ class AccessLog:
     def reopen(self) -> None:
         """Opens the file anew, after a log rotation has moved it away."""
         self.flush()
-        fresh = self._open()
-        self.close()
-        self._file = fresh
+        self._reopen()
 
     def close(self) -> None:
-        self.flush()
-        with contextlib.suppress(OSError):
-            self._file.close()
-
-    def _write(self, data: bytes) -> None:
-        self._file.write(data)
+        self._lines.close()
 
     def _open(self) -> IO[bytes]:
+        return self._path.open("ab", buffering=0)
+
+    def _reopen(self) -> None:
         try:
-            return self._path.open("ab", buffering=0)
+            self._lines.open()
         except OSError as error:
             raise OutputError(
                 f"cannot write the access log: {error.strerror}", where=str(self._path)

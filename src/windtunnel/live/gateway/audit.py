@@ -1,6 +1,7 @@
 """Replays the event log of a gateway through its decisions."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,32 +14,50 @@ from windtunnel.live.gateway import facts
 from windtunnel.live.gateway.decisions import GatewayCore
 from windtunnel.live.gateway.facts import ModelCard, RequestArrival
 from windtunnel.live.gateway.settings import GatewayFile
-from windtunnel.live.replay import AuditReport, LogLine, MadeLines, first_line, replay
+from windtunnel.live.replay import (
+    AuditReport,
+    LogLine,
+    LogSection,
+    MadeLines,
+    audit_all,
+    replay,
+    sections_of,
+)
 
 
 def audit(path: Path) -> AuditReport:
     """Replays a log; raises InputError if the file is not one."""
-    head = log_head(path)
+    return audit_all(starts_of(path), partial(_audit, path))
+
+
+def _audit(path: Path, start: LogSection) -> AuditReport:
+    head = start.head
     settings = GatewayFile.read(head.data["settings"])
     folder = Path(head.data.get("folder") or path.parent)
     policies = settings.policies(folder, int(head.data["seed"]), head.data.get("objectives", {}))
     made = MadeLines()
     program = _ReplayedGateway(GatewayCore(policies, made.record))
-    return replay(path, program, made, float(head.data.get("since", 0.0)))
+    return replay(path, start, program, made, float(head.data.get("since", 0.0)))
 
 
-def log_head(path: Path) -> LogLine:
-    """The first line of a log, with its gateway's settings and seed."""
-    head = first_line(path)
+def starts_of(path: Path) -> list[LogSection]:
+    """The starts in a log; each has the gateway's settings and seed in its first line."""
+    found = sections_of(path)
+    bad = next((one.number for one in found if not _is_ours(one.head)), None if found else 1)
+    if bad is not None:
+        allowed = "a file that `live.log` of a gateway named"
+        what = "this is not the log of a gateway"
+        raise InputError(what, where=f"{path}:{bad}", allowed=allowed)
+    return found
+
+
+def _is_ours(head: LogLine) -> bool:
     try:
-        if head is not None and head.kind == STARTED:
-            GatewayFile.read(head.data["settings"])
-            int(head.data["seed"])
-            return head
+        GatewayFile.read(head.data["settings"])
+        int(head.data["seed"])
     except (LookupError, TypeError, ValueError, ValidationError):
-        pass
-    allowed = "a file that `live.log` of a gateway named"
-    raise InputError("this is not the log of a gateway", where=f"{path}:1", allowed=allowed)
+        return False
+    return head.kind == STARTED
 
 
 class _ReplayedGateway:

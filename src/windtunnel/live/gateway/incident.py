@@ -18,9 +18,8 @@ from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration, parse_duration
 from windtunnel.live.gateway import facts
-from windtunnel.live.gateway.audit import log_head
 from windtunnel.live.gateway.settings import GatewayFile
-from windtunnel.live.replay import LogLine, lines_of
+from windtunnel.live.replay import LogLine, LogSection, lines_in
 from windtunnel.settings.document import Plain
 from windtunnel.workload.traces.gateway_folder import SAME_ARRIVAL_S, GatewayRow
 
@@ -40,6 +39,7 @@ FAST_SHARE: Final = 4
 class LogStretch(NamedTuple):
     """An interval of a log, in seconds since the gateway's start."""
 
+    start: LogSection
     from_s: float
     to_s: float
 
@@ -60,35 +60,60 @@ class CutLog(NamedTuple):
     """Arrival times, by id, of all requests with any part in the interval."""
 
 
-def stretch_of(log: Path, begin: str | None, end: str | None) -> LogStretch:
-    """The interval between two times, such as `1h30m` after the start or `2026-11-16T10:00:00Z`."""
-    started_s = log_head(log).data.get("started")
-    from_s = 0.0 if begin is None else _time(begin, "--from", started_s)
-    to_s = float("inf") if end is None else _time(end, "--to", started_s)
+def stretch_of(starts: Sequence[LogSection], begin: str | None, end: str | None) -> LogStretch:
+    """The interval between two times, such as `1h30m` after the start or `2026-11-16T10:00:00Z`.
+
+    It lies in one start of the gateway: the first that has lines after a `begin` of the clock, the
+    last that began before an `end` of the clock, otherwise the last.
+    """
+    chosen = starts[-1]
+    if begin is not None and _is_clock(begin):
+        later = (one for one in starts if one.last_s >= _time(begin, "--from", one))
+        chosen = next(later, chosen)
+    elif end is not None and _is_clock(end):
+        earlier = (one for one in reversed(starts) if _time(end, "--to", one) > 0.0)
+        chosen = next(earlier, chosen)
+    from_s = 0.0 if begin is None else _time(begin, "--from", chosen)
+    to_s = float("inf") if end is None else _time(end, "--to", chosen)
     if to_s <= from_s:
         what = f"the stretch ends {format_duration(max(0.0, from_s - to_s))} before it begins"
         raise InputError(what, where=f"--to {end}", allowed="a time after that of --from")
-    return LogStretch(from_s, to_s)
+    return LogStretch(chosen, from_s, to_s)
 
 
-def _time(text: str, option: str, started_s: Any) -> float:
-    where = f"{option} {text}"
+def _is_clock(text: str) -> bool:
     try:
-        return parse_duration(text)
+        parse_duration(text)
     except InputError:
-        pass
+        return True
+    return False
+
+
+def _time(text: str, option: str, start: LogSection) -> float:
+    where = f"{option} {text}"
+    if not _is_clock(text):
+        return parse_duration(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         what = f"{text[:60]!r} is not a time"
         allowed = "1h30m after the gateway's start, or 2026-11-16T10:00:00Z"
         raise InputError(what, where=where, allowed=allowed) from None
+    started_s = start.head.data.get("started")
     if not isinstance(started_s, int | float):
         what = "the log does not say when its gateway was started"
         raise InputError(what, where=where, hint="give the time since its start, such as 1h30m")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return moment.timestamp() - float(started_s)
+
+
+def started_at(start: LogSection) -> str:
+    """When a gateway was started, for display."""
+    started_s = start.head.data.get("started")
+    if not isinstance(started_s, int | float):
+        return f"line {start.number}"
+    return datetime.fromtimestamp(started_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def trace_of(head: LogLine) -> Path:
@@ -102,7 +127,7 @@ def trace_of(head: LogLine) -> Path:
 
 def cut_log(log: Path, stretch: LogStretch, out: Path) -> CutLog:
     """Writes what an audit of the interval needs; raises InputError if no request arrived in it."""
-    head = log_head(log)
+    head = stretch.start.head
     kept = {"settings": policies_only(head.data["settings"]), "seed": head.data["seed"]}
     if "objectives" in head.data:
         kept["objectives"] = head.data["objectives"]
@@ -114,8 +139,8 @@ def cut_log(log: Path, stretch: LogStretch, out: Path) -> CutLog:
     with out.open("wb") as written:
         written.write(msgspec.json.encode(msgspec.structs.replace(head, data=kept)) + b"\n")
         inside = False
-        for line, raw in _whole_lines(log):
-            if line.time >= stretch.to_s:
+        for _, raw, line in lines_in(log, stretch.start):
+            if line is None or line.time >= stretch.to_s:
                 break
             _follow(line, requests, stretch.from_s)
             if line.kind in facts.DECISIONS:
@@ -132,20 +157,6 @@ def cut_log(log: Path, stretch: LogStretch, out: Path) -> CutLog:
         what = f"no request arrived in this stretch, which begins {span}"
         raise InputError(what, where=str(log), hint="choose other times with --from and --to")
     return CutLog(**found, roles=roles, requests=requests)
-
-
-def _whole_lines(log: Path) -> Iterator[tuple[LogLine, bytes]]:
-    """All lines after the first; the last line of a gateway that was killed may be incomplete."""
-    lines = lines_of(log)
-    next(lines, None)
-    for number, raw in lines:
-        if not raw.endswith(b"\n"):
-            return
-        try:
-            yield msgspec.json.decode(raw, type=LogLine), raw
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            what = "this is not a line of a gateway's log"
-            raise InputError(what, where=f"{log}:{number}") from None
 
 
 def _count(line: LogLine, found: dict[str, int], roles: dict[str, int], *, inside: bool) -> None:
@@ -200,13 +211,19 @@ def cut_trace(
 ) -> list[dict[str, Any]]:
     """Writes the trace rows of these requests; times count from the first of them.
 
-    Rows from an earlier start of the gateway may have the same ids, but arrived at other times.
+    Rows of other starts of the gateway may have the same ids, but arrived at other times.
     """
-    found: list[dict[str, Any]] = []
+    nearest: dict[str, GatewayRow] = {}
     for one in rows:
-        arrived_s = requests.get(str(one.row.get("id")))
-        if arrived_s is not None and abs(arrived_s - one.arrived_s) <= SAME_ARRIVAL_S:
-            found.append({name: one.row[name] for name in KEPT_ROW if name in one.row})
+        name = str(one.row.get("id"))
+        if name in requests:
+            known = nearest.get(name)
+            most_s = abs(known.arrived_s - requests[name]) if known else SAME_ARRIVAL_S
+            if abs(one.arrived_s - requests[name]) <= most_s:
+                nearest[name] = one
+    found: list[dict[str, Any]] = [
+        {name: one.row[name] for name in KEPT_ROW if name in one.row} for one in nearest.values()
+    ]
     if not found:
         what = "the trace has no request of this stretch"
         hint = "the gateway may have removed older files: `live.trace.keep` says how many stay"

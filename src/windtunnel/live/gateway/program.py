@@ -113,12 +113,7 @@ class GatewayProgram:
             asks_usage=live.usage,
             dry_run=live.dry_run,
         )
-        if live.trace is not None:
-            self.proxy.trace = RequestTrace(
-                Path(live.trace.folder), int(live.trace.rotate_bytes), live.trace.keep, secret
-            )
-        if live.access_log is not None:
-            self.proxy.access_log = AccessLog(Path(live.access_log))
+        self._secret: Final = secret
         self._watched: Final[dict[str, WatchedServer]] = {}
         self._server_keys: Final[dict[str, str]] = {}
         self._prompts: Final = prompts
@@ -133,26 +128,29 @@ class GatewayProgram:
         loop = asyncio.get_running_loop()
         live = self.settings.live
         tls = _server_tls(live)
-        server = await loop.create_server(
-            lambda: cast("asyncio.Protocol", ClientConnection(self.proxy)),
-            sock=bound,
-            ssl=tls,
-            backlog=4096,
-        )
+        tasks: list[asyncio.Task[None]] = []
+        server: asyncio.Server | None = None
         timeout = aiohttp.ClientTimeout(total=None)
         connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=10)
         async with aiohttp.ClientSession(
             timeout=timeout, connector=connector, trust_env=False
         ) as session:
             self._session = session
-            self._take_servers(live)
-            tasks = [loop.create_task(one) for one in (self._sweep(), *self._discovery.watches())]
-            for task in tasks:
-                task.add_done_callback(self._watch_ended)
-            loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
-            scheme = "https" if tls is not None else "http"
             try:
                 async with self._admin(), self._picker():
+                    self._take_servers(live)
+                    self._open_files()  # last, as a start that fails must leave files as they are
+                    server = await loop.create_server(
+                        lambda: cast("asyncio.Protocol", ClientConnection(self.proxy)),
+                        sock=bound,
+                        ssl=tls,
+                        backlog=4096,
+                    )
+                    for watch in (self._sweep(), *self._discovery.watches()):
+                        tasks.append(loop.create_task(watch))
+                        tasks[-1].add_done_callback(self._watch_ended)
+                    loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+                    scheme = "https" if tls is not None else "http"
                     ready(url_of(bound).replace("http://", f"{scheme}://"))
                     await stop.wait()
                     await self._drain(server)
@@ -163,13 +161,24 @@ class GatewayProgram:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-                server.close()
-                if self.proxy.trace is not None:
-                    self.proxy.trace.close()
-                if self.proxy.access_log is not None:
-                    self.proxy.access_log.close()
-                if self._log_file is not None:
-                    self._log_file.close()
+                if server is not None:
+                    server.close()
+                self._close_files()
+
+    def _open_files(self) -> None:
+        live = self.settings.live
+        if live.access_log is not None:
+            self.proxy.access_log = AccessLog(Path(live.access_log))
+        if live.trace is not None:
+            size, keep = int(live.trace.rotate_bytes), live.trace.keep
+            self.proxy.trace = RequestTrace(Path(live.trace.folder), size, keep, self._secret)
+        if self._log_file is not None:
+            self._log_file.open()
+
+    def _close_files(self) -> None:
+        for file in (self.proxy.trace, self.proxy.access_log, self._log_file):
+            if file is not None:
+                file.close()
 
     # Servers.
 

@@ -6,7 +6,15 @@ from typing import Any, Final
 
 import msgspec
 
-from windtunnel.live.replay import AuditReport, LogLine, MadeLines, replay
+from windtunnel.live.replay import (
+    AuditReport,
+    LogLine,
+    LogSection,
+    MadeLines,
+    audit_all,
+    replay,
+    sections_of,
+)
 from windtunnel.scaling.kubernetes import core as facts
 from windtunnel.scaling.kubernetes.canary import CanaryOutcome
 from windtunnel.scaling.kubernetes.control import ScaleOutcome, TickObservation
@@ -16,8 +24,12 @@ from windtunnel.scaling.kubernetes.plan import ObjectName
 
 def audit(path: Path) -> AuditReport:
     """Replays a log."""
-    made = MadeLines()
-    return replay(path, _ReplayedOperator(made), made)
+
+    def audit_one(start: LogSection) -> AuditReport:
+        made = MadeLines()
+        return replay(path, start, _ReplayedOperator(made), made)
+
+    return audit_all(sections_of(path), audit_one)
 
 
 class _ReplayedOperator:

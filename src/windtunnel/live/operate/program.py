@@ -143,6 +143,8 @@ class OperatorProgram:
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         try:
+            if self._log_file is not None:
+                self._log_file.open()
             async with serve_admin(app, bound):
                 ready(self)
                 while not stop.is_set():

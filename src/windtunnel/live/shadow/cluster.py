@@ -17,6 +17,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.fleet.kubernetes.objects import POOL
 from windtunnel.gangs.objects import GANG, NODE, POD, RUNNING
 from windtunnel.gangs.pod_manifest import GROUP_INDEX, GROUP_LABEL, PART_OF, POD_CLIQUE, SET_INDEX
+from windtunnel.live.event_log import OPERATOR_STARTED
 from windtunnel.live.kubernetes.client import Client, ObjectSelection, open_client
 from windtunnel.live.kubernetes.config import ClusterConfig, load_config
 from windtunnel.live.kubernetes.errors import KubernetesError, NotFound
@@ -29,7 +30,6 @@ from windtunnel.scaling.kubernetes.core import OBSERVED
 from windtunnel.scaling.kubernetes.kthena import ENTRY_LABEL, NAME_LABEL
 from windtunnel.scaling.kubernetes.snapshots import PoolObservation
 
-STARTED: Final = "operator.started"
 LONGEST_LOOK_S: Final = 20.0
 MOST_OBJECTS: Final = 1_000_000
 GPU_SUFFIXES: Final = ("/gpu", "/tpu", "/neuron")
@@ -217,7 +217,7 @@ class OperatorLog:
         return self._objects.state()
 
     def _take(self, line: LogLine) -> None:
-        if line.kind == STARTED:
+        if line.kind == OPERATOR_STARTED:
             self._objects.clear()
         elif line.kind in (RECEIVED, GONE):
             kind, _, name = line.subject.partition(" ")

@@ -1,9 +1,9 @@
 """Follows the files of a running gateway: its trace, and its event log if there is one.
 
 Lines are read as they are written; an incomplete line waits. A gateway that starts announces it in
-the first line of its log, which it overwrites; without a log, a restart shows as a step back in the
-trace's times. Unreadable lines are counted and skipped, so that the shadow continues. While nothing
-is written, time advances with the clock.
+a line of its log; without a log, a restart shows as a step back in the trace's times. Unreadable
+lines are counted and skipped, so that the shadow continues. While nothing is written, time advances
+with the clock.
 """
 
 from bisect import bisect_right
