@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.fleet.reference_demand import ReferenceDemand, SlowNode, SlowPod
 from windtunnel.core.taints import ALL_TAINTS, Toleration
-from windtunnel.fleet.demand import Demand
+from windtunnel.fleet.demand import MOST_SPARE, Demand
 from windtunnel.fleet.requests import ACCELERATOR, CPU, GPU, TAINTS, MachineKind, PodRequest
 from windtunnel.fleet.requirements import requirement
 
@@ -207,6 +207,27 @@ def test_a_machine_is_asked_for_whose_taints_a_pod_tolerates() -> None:
         demand.pod(PodRequest(name, name, {GPU: gpus}, {}), "", pending=True, gated=False)
     demand.look(0.0)
     assert demand.unplaceable == {"kept off": True, "too large": False}
+
+
+def test_what_is_kept_of_pods_does_not_grow_with_their_turnover() -> None:
+    def pod(name: str, group: str) -> PodRequest:
+        return PodRequest(name, name, {GPU: 1.0}, {ACCELERATOR: "h200"}, apart=(group,))
+
+    demand, most = Demand("c", KINDS), 0
+    for name in ("m0", "m1"):
+        demand.node(name, KINDS[0].capacity, KINDS[0].labels, ready=True, cordoned=False)
+        demand.hold(name, name, 0)
+    for name in "ab":  # one for each machine
+        demand.pod(pod(name, "kept"), "", pending=True, gated=False)
+    for number in range(2 * MOST_SPARE):
+        demand.pod(pod("p", f"set {number}"), "", pending=True, gated=False)
+        demand.look(0.0)
+        most = max(most, len(demand._shapes))
+        demand.pod_gone("p")
+    assert most == MOST_SPARE + 2 * len("ab") + 1
+    demand.pod(pod("c", "kept"), "", pending=True, gated=False)
+    demand.look(1.0)
+    assert [row.name for row in demand.rows] == ["m0", "m1", "c.1"], "a third machine for a third"
 
 
 def test_a_restart_goes_on_with_the_rows_that_pods_still_need() -> None:

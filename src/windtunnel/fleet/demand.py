@@ -34,10 +34,12 @@ from windtunnel.fleet.requirements import NOT_IN, accepts_all, requirement
 
 PATIENCE_S: Final = 60.0
 """How long room on a machine counts for a pod that is not placed there."""
-
+MOST_SPARE: Final = 256
+"""So many shapes are kept beyond two for each pending pod: those of deleted sets do not return."""
 
 Place = tuple[int, int, int]
 """The order of rows: the `look` that made a row, whether it is new, and a number."""
+ShapeKey = tuple[object, ...]
 Rank = tuple[int, int, int, int, int]
 """The order in which room is filled: machines in the cluster, then those on their way."""
 
@@ -121,7 +123,8 @@ class _Index:
 class _Shape:
     """Pods with the same requirements, the room for them, and the kind of machine to request."""
 
-    def __init__(self, pod: PodRequest, kind: MachineKind | None) -> None:
+    def __init__(self, key: ShapeKey, pod: PodRequest, kind: MachineKind | None) -> None:
+        self.key: Final = key
         self.kind: Final = kind
         self.every: Final = _Index(pod)
         self.young: Final = _Index(pod)
@@ -171,7 +174,7 @@ class Demand:
         self._pins: Final[dict[str, int]] = {}  # by row: machines for which it must be kept
         self._rows: Final[dict[str, _Row]] = {}
         self._loose: Final[dict[str, None]] = {}  # rows without a pin
-        self._shapes: Final[dict[tuple[object, ...], _Shape]] = {}
+        self._shapes: Final[dict[ShapeKey, _Shape]] = {}
         self._ages: Final[list[tuple[float, int, _Room]]] = []
         self._expected: Final[dict[int, _Room]] = {}  # rooms that pending pods were put in
         self._extra: Final[dict[str, str]] = {}  # by pod: the extra row that was requested for it
@@ -383,8 +386,12 @@ class Demand:
         key = (requests, selector, pod.affinity, pod.tolerations)
         found = self._shapes.get(key)
         if found is None:
+            if len(self._shapes) > 2 * len(self._pending) + MOST_SPARE:
+                used = {one.shape.key for one in self._pending.values()}
+                for unused in [one for one in self._shapes if one not in used]:
+                    del self._shapes[unused]
             kind = self._smallest(pod, int(pod.requests.get(GPU, 0.0)))
-            found = self._shapes[key] = _Shape(pod, kind)
+            found = self._shapes[key] = _Shape(key, pod, kind)
             rooms = [*self._rooms.values(), *(r for one in self._rows.values() for r in one.coming)]
             for room in rooms:
                 if not room.gone:
