@@ -11,7 +11,7 @@ import yaml
 import windtunnel as wt
 from tests.search.test_comparison import SHARED
 from tests.twin.runs import BUSY
-from windtunnel.api.figure import FigurePage
+from windtunnel.api.runs import FigurePage
 from windtunnel.cli.main import main
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from windtunnel.admission.gateway import ORDERS
 from windtunnel.fuzz.documents import read_document, write_document
 from windtunnel.fuzz.draw import draw
-from windtunnel.fuzz.drawing.models import MODELS
+from windtunnel.fuzz.drawing.serving import MODELS
 from windtunnel.fuzz.trial import loaded
 from windtunnel.routing.build import POLICIES as ROUTERS
 from windtunnel.scaling.build import POLICIES as SCALERS

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.analysis.comparison import in_unit
-from windtunnel.api.figure import FigurePage
 from windtunnel.api.inputs import Sets, file_of, plain_of, set_texts
 from windtunnel.core.errors import InputError
+from windtunnel.core.files import writing
 from windtunnel.core.units import parse_duration
 from windtunnel.search.table import ResultTable, pandas_of, polars_of
 from windtunnel.twin.ceiling import MemoryCeiling
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from windtunnel.analysis.explain.overview import Explained
 
+HEIGHT_PX = 720
 SEEDS_OF_A_COMPARISON = 5
 FOLDER_OF_A_DICT = "scenario.yaml"
 """The assumed path of a scenario without a file: paths in it are relative to the working folder."""
@@ -32,6 +33,30 @@ FOLDER_OF_A_DICT = "scenario.yaml"
 Scenario = str | Path | Mapping[str, Any] | ScenarioPlan
 """A file, its content as a dictionary, or the result of `wt.load`."""
 SCENARIO_ALLOWED = "the path of a file, its content as a dictionary, or what wt.load returned"
+
+
+class FigurePage:
+    """A self-contained page with charts: it loads no other file and contacts no host."""
+
+    def __init__(self, html: str) -> None:
+        self.html = html
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the page, and returns its path."""
+        place = Path(path)
+        with writing(place, what="cannot write the page"):
+            place.write_text(self.html, encoding="utf-8")
+        return place
+
+    def __repr__(self) -> str:
+        return f"<figure, {len(self.html.encode()):,} bytes of HTML: a notebook shows it>"
+
+    def _repr_html_(self) -> str:
+        # A frame keeps the page's styles and scripts to itself, and those of the notebook out.
+        return (
+            f'<iframe srcdoc="{escape(self.html)}" sandbox="allow-scripts" title="Windtunnel" '
+            f'style="width: 100%; height: {HEIGHT_PX}px; border: 0"></iframe>'
+        )
 
 
 class RunResult(dict[str, Any]):

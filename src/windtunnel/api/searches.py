@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.analysis.comparison import in_unit
-from windtunnel.api.figure import FigurePage
 from windtunnel.api.inputs import Sets, file_of, mapping_of, plain_of, set_texts
+from windtunnel.api.runs import FigurePage
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
 from windtunnel.report.terminal.plan import PlannedScenario

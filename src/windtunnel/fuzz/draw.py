@@ -6,19 +6,19 @@ from windtunnel.fuzz.drawing.cluster import draw_cluster
 from windtunnel.fuzz.drawing.faults import draw_faults, draw_retries, fault_context
 from windtunnel.fuzz.drawing.gateway import draw_gateway, looks_at_servers
 from windtunnel.fuzz.drawing.manifests import draw_manifests
-from windtunnel.fuzz.drawing.models import draw_clusters, draw_models
 from windtunnel.fuzz.drawing.scaling import draw_scaling
 from windtunnel.fuzz.drawing.serving import (
     MODEL,
+    draw_clusters,
     draw_coming_and_going,
     draw_encoders,
+    draw_models,
     draw_pools,
     draw_router,
     draw_split,
 )
 from windtunnel.fuzz.drawing.swarm import Swarm
-from windtunnel.fuzz.drawing.traces import draw_trace
-from windtunnel.fuzz.drawing.workload import draw_traffic
+from windtunnel.fuzz.drawing.workload import draw_trace, draw_traffic
 from windtunnel.settings.drawing import Values
 
 __all__ = ["draw"]

@@ -1,15 +1,26 @@
-"""Drives the faults of a run: each begins at its time, at random times or on its condition."""
+"""Drives the faults of a run: each begins at its time, at random times or on its condition.
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+What begins and ends is logged, for the result and for event listeners.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from windtunnel.core.random import Stream, Streams
-from windtunnel.core.telemetry import Telemetry
-from windtunnel.twin.faults.conditions import Gauge
+from windtunnel.core.telemetry import Event, Plain, Telemetry
+from windtunnel.core.vocabulary import FAULT_BEGAN, FAULT_ENDED
 from windtunnel.twin.faults.kind import InjectedFault
-from windtunnel.twin.faults.log import FaultLog, LoggedFault
 from windtunnel.twin.faults.schedule import FaultSchedule
-from windtunnel.twin.faults.timing import FaultCondition, RandomTimes
+from windtunnel.twin.faults.timing import (
+    ARRIVALS,
+    IN_FLIGHT,
+    INSIDE,
+    KV_USE,
+    QUEUE,
+    READY_SERVERS,
+    FaultCondition,
+    RandomTimes,
+)
 from windtunnel.twin.faults.world import World
 from windtunnel.twin.infrastructure.faults import MachineFaults
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
@@ -17,6 +28,117 @@ from windtunnel.twin.results.recorder import Recorder
 from windtunnel.twin.servers.autoscaling import Autoscaling
 from windtunnel.twin.servers.cluster import Cluster
 from windtunnel.twin.servers.lifecycle import Lifecycle
+from windtunnel.twin.servers.replicas import READY, Pool, Replica
+
+
+class Gauge:
+    """Reads a metric that a fault can wait for: the true state of the run, not what a control plane
+    sees. Each reader of a rate has its own gauge."""
+
+    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+        self._cluster: Final = cluster
+        self._recorder: Final = recorder
+        self._looked_s = 0.0
+        self._arrived = 0
+        self._reads: Final[dict[str, Callable[[list[Replica], float], float]]] = {
+            QUEUE: self._queue,
+            IN_FLIGHT: self._in_flight,
+            READY_SERVERS: self._ready,
+            KV_USE: self._kv_use,
+        }
+
+    def read(self, metric: str, pool: str | None, now_s: float) -> float:
+        if metric == ARRIVALS:
+            return self._arrivals(now_s)
+        if metric == INSIDE:
+            return float(self._recorder.arrived - self._recorder.ended)
+        pools: list[Pool] = [one for one in self._cluster.pools if pool in (None, one.name)]
+        here = [one for own in pools for one in own.here]
+        return self._reads[metric](here, now_s)
+
+    def _arrivals(self, now_s: float) -> float:
+        """Arrivals per second since the last reading."""
+        arrived, since_s = self._recorder.arrived - self._arrived, now_s - self._looked_s
+        self._arrived, self._looked_s = self._recorder.arrived, now_s
+        return arrived / since_s if since_s > 0 else 0.0
+
+    def _queue(self, here: list[Replica], _: float) -> float:
+        return float(sum(int(one.server.queued) for one in here))
+
+    def _in_flight(self, here: list[Replica], _: float) -> float:
+        rosters = self._cluster.rosters
+        return float(
+            sum(rosters[one.pool.model].signals.in_flight[one.server.index] for one in here)
+        )
+
+    def _ready(self, here: list[Replica], _: float) -> float:
+        return float(sum(one.state == READY for one in here))
+
+    def _kv_use(self, here: list[Replica], now_s: float) -> float:
+        """The mean over ready servers; 0 when none is ready."""
+        ready = [one for one in here if one.state == READY]
+        used = sum(one.server.kv_used(now_s) for one in ready)
+        return used / len(ready) if ready else 0.0
+
+
+MOST_LISTED: Final = 1_000
+"""The most faults that a result lists individually; all are counted, and emitted as events."""
+
+MOST_SUBJECTS: Final = 100
+"""The most subjects listed per fault."""
+
+
+class LoggedFault:
+    """A fault that has begun."""
+
+    def __init__(self, name: str, kind: str, at_s: float, subjects: list[str], why: str) -> None:
+        self.name: Final = name
+        self.kind: Final = kind
+        self.at_s: Final = at_s
+        self.subjects: Final = subjects
+        self.why: Final = why
+        self.until_s: float | None = None  # None: it has not ended
+
+
+class FaultLog:
+    """Logs every fault that begins and ends."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry: Final = telemetry
+        self.begun = 0
+        self.listed: Final[list[LoggedFault]] = []
+
+    def begin(self, entry: LoggedFault, until_s: float | None) -> None:
+        """Logs a fault that begins; `until_s` is when it will end, if known."""
+        self.begun += 1
+        if len(self.listed) < MOST_LISTED:
+            self.listed.append(entry)
+        self._emit(entry.at_s, FAULT_BEGAN, entry, {"until": until_s})
+
+    def end(self, entry: LoggedFault, now_s: float) -> None:
+        entry.until_s = now_s
+        self._emit(now_s, FAULT_ENDED, entry, {"at": entry.at_s})
+
+    def _emit(self, now_s: float, kind: str, entry: LoggedFault, more: dict[str, Plain]) -> None:
+        if self._telemetry.wants(kind):
+            subjects: list[Plain] = list(entry.subjects[:MOST_SUBJECTS])
+            data: dict[str, Plain] = {"kind": entry.kind, "subjects": subjects, **more}
+            self._telemetry.emit(Event(now_s, kind, f"fault/{entry.name}", entry.why, data))
+
+    def result(self) -> list[dict[str, Any]]:
+        """The faults listed in `result.json`, in the order in which they began."""
+        return [
+            {
+                "name": one.name,
+                "kind": one.kind,
+                "at": one.at_s,
+                "until": one.until_s,
+                "subjects": one.subjects[:MOST_SUBJECTS],
+                "reason": one.why,
+            }
+            for one in self.listed
+        ]
+
 
 NOT_YET: Final = -1.0
 
