@@ -8,6 +8,7 @@ Run: python -m benchmarks.truth [--save FILE.json] [--beside FILE.json]
 
 import argparse
 import json
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,11 @@ class Outcome(msgspec.Struct):
         return self.simulated[figure] / self.measured[figure] - 1.0
 
 
-def scenario(point: Point) -> str:
-    """The point as a scenario; prompts are random, so no two share a prefix."""
+def scenario(point: Point, trace: Path) -> str:
+    """The point as a scenario; prompts are random, so no two share a prefix.
+
+    Requests of known lengths are written to `trace`, as turns of one client.
+    """
     low, high = point.spread
     lengths = {
         name: tokens
@@ -68,12 +72,20 @@ def scenario(point: Point) -> str:
     arrivals: dict[str, object] = {"process": "closed", "users": point.users, "think": "0s"}
     if point.rate:
         arrivals = {"process": "poisson", "rate": point.rate}
-    load = {
+    load: dict[str, object] = {
         "name": "load",
         "arrivals": arrivals,
         "count": point.requests or max(FEWEST, waves),
         **lengths,
     }
+    if point.lengths:
+        rows = [
+            {"arrived": 0.0, "session": "client", "turn": n, "prompt_tokens": prompt}
+            | {"output_tokens": output}
+            for n, (prompt, output) in enumerate(point.lengths)
+        ]
+        trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        load = {"trace": {"path": str(trace), "sessions": "closed", "think": "0s"}}
     engine: dict[str, object] = {"kv_cache_dtype": point.kv, "prefix_caching": False}
     step_time = {"model": "physics"}
     overheads = {}
@@ -89,10 +101,13 @@ def scenario(point: Point) -> str:
         engine["speculative"] = {"method": "mtp", "num_speculative_tokens": point.mtp}
     if point.state_share:
         engine["max_num_seqs"] = states(point)
+    if point.budget:
+        engine["max_num_batched_tokens"] = point.budget
     pool = {
         "name": "main",
         "accelerator": point.gpu,
-        "tensor_parallel": point.tp,
+        "tensor_parallel": point.tp // point.ranks,
+        "data_parallel": point.ranks,
         "expert_parallel": point.ep,
         "engine": engine,
         "step_time": step_time,
@@ -114,11 +129,13 @@ def states(point: Point) -> int:
 
 
 def outcome(point: Point) -> Outcome:
-    try:
-        result = wt.simulate(load_text(scenario(point), f"{point.source}.yaml"))
-    except wt.WindtunnelError as refusal:
-        why = str(refusal).splitlines()[0].split(";")[0]
-        return Outcome(point.title, refused=why, measured=point.measured())
+    with tempfile.TemporaryDirectory() as folder:
+        text = scenario(point, Path(folder) / "requests.jsonl")
+        try:
+            result = wt.simulate(load_text(text, f"{point.source}.yaml"))
+        except wt.WindtunnelError as refusal:
+            why = str(refusal).splitlines()[0].split(";")[0]
+            return Outcome(point.title, refused=why, measured=point.measured())
     return Outcome(
         point.title,
         verdict=_evidence(result),

@@ -9,6 +9,7 @@ with.
 
 import json
 import logging
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,22 +33,28 @@ def estimate(point: Point) -> dict[str, float]:
     from aiconfigurator.cli.api import cli_estimate
 
     model = SAME_SHAPE.get(point.model, point.model.replace("Qwen3.6", "Qwen3.5"))
-    experts = {"moe_tp_size": point.tp, "moe_ep_size": 1} if is_mixture(point) else {}
+    ways = (1, point.tp) if point.ep else (point.tp, 1)
+    experts = dict(zip(("moe_tp_size", "moe_ep_size"), ways, strict=True))
+    prompt, output = point.isl, point.osl
+    if point.lengths:
+        columns = zip(*point.lengths, strict=True)
+        prompt, output = (round(statistics.median(some)) for some in columns)
     quantised = "fp8_block" if model.endswith("-FP8") else None
     found: Any = cli_estimate(
         model.removesuffix("-FP8"),
         SYSTEMS[point.gpu],
         backend_name=BACKENDS[point.engine],
-        isl=point.isl,
-        osl=point.osl,
-        batch_size=point.users,
-        tp_size=point.tp,
-        **experts,
+        isl=prompt,
+        osl=output,
+        batch_size=point.users // point.ranks,
+        tp_size=point.tp // point.ranks,
+        attention_dp_size=point.ranks,
+        **(experts if is_mixture(point) else {}),
         gemm_quant_mode=quantised,
         moe_quant_mode=quantised,
         kvcache_quant_mode="fp8" if point.kv == "fp8" else None,
     )
-    rate = 1e3 * point.users * point.osl / (found.ttft + found.tpot * (point.osl - 1))
+    rate = 1e3 * point.users * output / (found.ttft + found.tpot * (output - 1))
     return {"ttft": 1e-3 * found.ttft, "tpot": 1e-3 * found.tpot, "throughput": rate}
 
 

@@ -72,6 +72,10 @@ OTHER_ORIGIN = (
     "operator timings of {engine} {release}, NVIDIA aiconfigurator 0.12 (Apache-2.0), "
     "multiplications in fp8 by blocks of 128 x 128; the rest as of vLLM's kernels: "
 )
+FUSED = (
+    "; all-reduces by the fastest of its own kernels, NCCL's, and TensorRT-LLM's, with which vLLM "
+    "fuses norms (FlashInfer)."
+)
 STEPS_TRIED = [
     *(StepWork([], n, n * context, n) for n in (1, 16, 128) for context in (500, 4000)),
     *(StepWork([(tokens, 0, tokens)], 0, 0, 1) for tokens in (256, 2048, 8192)),
@@ -81,6 +85,10 @@ STEPS = ("gemm_efficiency", "gemm_bandwidth", "gemm_wave", "gemm_blend")
 """GEMM parameters that come from whole steps on the H200, and hold for all Hopper chips."""
 
 HOPPERS = ("h100", "h200")
+EIGHT = (*HOPPERS, "b200", "b300")
+"""Hopper and Blackwell in nodes of eight; tables of GB200 and GB300 end at four, too few to tell
+TensorRT-LLM's three kernels for all-reduces apart."""
+
 EXPERTS = ("expert", "fp8_expert", "fp4_expert", "weight_only_expert")
 STARTS = ("launch", "width", "visit")
 EXPERT_STARTS = [f"{kind}_{part}_s" for kind in EXPERTS for part in STARTS]
@@ -145,6 +153,27 @@ def of_engine(engine: str, release: str, name: str, folder: Path, own: Profile) 
     if name in HOPPERS:
         values |= {key: own.parameters[key] for key in STEPS}
     return msgspec.structs.replace(found, parameters=values)
+
+
+def with_fused(own: Profile, folder: Path, table: str, to: Path) -> Profile:
+    """The profile with the all-reduces that vLLM fuses with norms since 0.19.
+
+    They are TensorRT-LLM's kernels. With every kernel a B200 takes longer to start than an H200.
+    """
+    there = to / f"{own.name}-fused"
+    there.mkdir()
+    theirs = packaged(table, "trtllm", OTHER_ENGINES["trtllm"][0], there)
+    if theirs is None:
+        return load_profile(own.name)
+    for name in ("custom_allreduce_perf", "nccl_perf"):
+        (there / f"{name}.parquet").symlink_to(folder / f"{name}.parquet")
+    fused = theirs / "custom_allreduce_perf.parquet"
+    (there / "fused_allreduce_perf.parquet").symlink_to(fused)
+    origin = own.origin.removesuffix(".") + FUSED
+    accelerator = resolve_accelerator(own.accelerator)
+    found = fit_operators(there, accelerator, own, name=own.name, origin=origin)
+    errors = {**own.errors["operators"], **found.errors["operators"]}
+    return msgspec.structs.replace(found, errors={"operators": errors}, measured=own.measured)
 
 
 def fitted(name: str, folder: Path, steps: Profile, layer_s: float) -> Profile:
@@ -222,6 +251,31 @@ def ordered(profile: Profile, slower: Profile) -> Profile:
     return msgspec.structs.replace(profile, parameters=values)
 
 
+def of_steps(steps: Profile, tables: Profile) -> Profile:
+    """The profile of PyTorch's steps: their own attention, and the rest of the tables."""
+    kept = {key: steps.parameters[key] for key, rule in PARAMETERS.items() if rule.spread > 0}
+    kept |= {key: steps.parameters[key] for key in ("decode_rows", "step_s")}
+    errors = {
+        kind: error
+        for kind, error in tables.errors["operators"].items()
+        if not set(PARAMETERS_OF[kind]) & set(kept)
+    }
+    return msgspec.structs.replace(
+        steps,
+        parameters={**tables.parameters, **kept},
+        errors={**steps.errors, "operators": errors},
+    )
+
+
+def write(found: dict[str, Profile]) -> None:
+    for name, raw in found.items():
+        rounded = {key: float(f"{raw.parameters[key]:.6g}") for key in PARAMETERS}
+        profile = msgspec.structs.replace(raw, parameters=rounded)
+        (BUNDLED / f"{name}.json").write_text(profile.to_json())
+        errors = profile.errors.get("operators", {})
+        print(name, ", ".join(f"{kind} {error.mape:.1%}" for kind, error in errors.items()))
+
+
 def main() -> None:
     folder = data_folder()
     if folder is None:
@@ -248,29 +302,16 @@ def main() -> None:
                 if there is not None:
                     own = of_engine(engine, release, name, there, found[name])
                     found[own.name] = own
-    # PyTorch's attention is not vLLM's: the steps keep their own, and have the rest of the tables.
-    kept = {key: steps.parameters[key] for key, rule in PARAMETERS.items() if rule.spread > 0}
-    kept |= {key: steps.parameters[key] for key in ("decode_rows", "step_s")}
-    tables = {
-        kind: error
-        for kind, error in found["h200"].errors["operators"].items()
-        if not set(PARAMETERS_OF[kind]) & set(kept)
-    }
-    found["h200-pytorch"] = msgspec.structs.replace(
-        steps,
-        parameters={**found["h200"].parameters, **kept},
-        errors={**steps.errors, "operators": tables},
-    )
-    middle = {
-        key: statistics.median(found[name].parameters[key] for name in TABLES) for key in PARAMETERS
-    }
-    found["generic"] = msgspec.structs.replace(load_profile("generic"), parameters=middle)
-    for name, raw in found.items():
-        rounded = {key: float(f"{raw.parameters[key]:.6g}") for key in PARAMETERS}
-        profile = msgspec.structs.replace(raw, parameters=rounded)
-        (BUNDLED / f"{name}.json").write_text(profile.to_json())
-        errors = profile.errors.get("operators", {})
-        print(name, ", ".join(f"{kind} {error.mape:.1%}" for kind, error in errors.items()))
+        found["h200-pytorch"] = of_steps(steps, found["h200"])
+        middle = {
+            key: statistics.median(found[name].parameters[key] for name in TABLES)
+            for key in PARAMETERS
+        }
+        found["generic"] = msgspec.structs.replace(load_profile("generic"), parameters=middle)
+        for name in (one for one in EIGHT if one in found):
+            table = {**TABLES, **NEWER}[name]
+            found[name] = with_fused(found[name], folders[name], table, Path(scratch))
+    write(found)
     leave_one_out()
 
 

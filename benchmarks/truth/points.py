@@ -4,15 +4,19 @@ Sources, with the revision that was read:
 `fp8-kv`: vLLM's post of 2026-04-22 about FP8 KV caches (vLLM 0.19.1). For one request at a time
   it publishes straight lines of inter-token latency over prompt length; two points of each line are
   used here.
-`cookbook`: SGLang's cookbook, random prompts of one length, each setting's own version, medians.
-  With recurrent layers SGLang limits how many requests run: `state_share` has the share of memory
-  (`--mem-fraction-static`) that its rule starts from.
+`cookbook`: SGLang's cookbook, each setting's own version, medians. Prompts have one length, but
+  those of Qwen3.5 (sglang at ca0bad7) were run without `--random-range-ratio`: its client then
+  draws ten lengths between 1 and the nominal ones, with seed 42. With recurrent layers SGLang
+  limits how many requests run: `state_share` has the share of memory (`--mem-fraction-static`)
+  that its rule starts from.
 `inferencex`: SemiAnalysis InferenceX, fixtures of its app at 3a600f1, medians. Its client draws
-  lengths between 80 % and 100 % of the nominal ones.
+  lengths between 80 % and 100 % of the nominal ones, and sends ten requests per user. Its scripts
+  of February 2026 set step sizes and cache types; TensorRT-LLM spreads whole experts over its GPUs
+  and, for 256 users, attention by request.
 `tpu`: the TPU snapshot of the same app, whose precision is not stated.
   The model does not fit four chips in bf16, so fp8 is assumed.
-`recipes`: vllm-project/recipes at 8959cf6. The run on H20s decoded a hundred requests at once,
-  which do not fit in 96 GB; the recipes' H20s have 141 GB. `tops`: vLLM's post of 2026-05-11.
+`recipes`: vllm-project/recipes at 8959cf6, means. The run on H20s decoded a hundred requests at
+  once, which do not fit in 96 GB; the recipes' H20s have 141 GB. `tops`: vLLM's post of 2026-05-11.
 """
 
 from typing import NamedTuple
@@ -42,6 +46,9 @@ class Point(NamedTuple):
     statistic: str = "mean"
     gap: str = "tpot"  # what `tpot_ms` is: a mean over a request's tokens, or "itl", of all gaps
     requests: int = 0  # 0: as many as settle the figures
+    lengths: tuple[tuple[int, int], ...] = ()  # of prompts and outputs, if known one by one
+    budget: int = 0  # most tokens of a step; 0: the engine's default
+    ranks: int = 1  # over which attention is spread by request; experts are spread whole
     rate: float = 0.0  # requests per second of an open loop, instead of so many at once
     state_share: float = 0.0  # of memory, from which SGLang derives how many requests may run
     mtp: int = 0  # tokens drafted by the model's own layers, accepted as the simulator's defaults
@@ -49,7 +56,8 @@ class Point(NamedTuple):
     @property
     def parallelism(self) -> str:
         drafts = f" MTP {self.mtp}" if self.mtp else ""
-        return f"TP {self.tp}" + (" EP" if self.ep else "") + drafts
+        group = f"DP {self.ranks}" if self.ranks > 1 else f"TP {self.tp}"
+        return group + (" EP" if self.ep else "") + drafts
 
     def measured(self) -> dict[str, float]:
         """The published figures, in seconds and tokens per second."""
@@ -110,14 +118,23 @@ _COOKBOOK = (
     ("b200", "ibm-granite/granite-4.2-8b", "dense", "bf16", 16, 1060.55, 8.08),
     ("b200", "ibm-granite/granite-4.2-30b", "dense", "bf16", 1, 386.03, 12.01),
     ("b200", "ibm-granite/granite-4.2-30b", "dense", "bf16", 16, 3391.21, 18.78),
-    ("b200", "Qwen/Qwen3.5-0.8B", "hybrid", "bf16", 1, 40.0, 1.18),
-    ("b200", "Qwen/Qwen3.5-2B", "hybrid", "bf16", 1, 40.0, 1.58),
-    ("b200", "Qwen/Qwen3.5-4B", "hybrid", "bf16", 1, 60.0, 2.58),
-    ("b200", "Qwen/Qwen3.5-9B", "hybrid", "bf16", 1, 84.0, 3.91),
-    ("b200", "Qwen/Qwen3.5-27B", "hybrid", "bf16", 1, 258.0, 10.45),
-    ("b200", "Qwen/Qwen3.5-27B-FP8", "hybrid", "fp8", 1, 185.0, 7.54),
-    ("b200", "Qwen/Qwen3.5-35B-A3B", "hybrid", "bf16", 1, 88.0, 3.00),
-    ("b200", "Qwen/Qwen3.5-35B-A3B-FP8", "hybrid", "fp8", 1, 104.0, 2.91),
+)
+
+# The same for prompts and outputs of these lengths, one request at a time: TTFT, TPOT, and tokens/s
+# of which a ninth are counted as output.
+_DRAWN = (
+    *((7271, 467), (7604, 215), (861, 331), (5391, 459), (5227, 88)),
+    *((5192, 373), (3773, 100), (3093, 872), (5735, 664), (6266, 131)),
+)
+_QWEN = (
+    ("Qwen/Qwen3.5-0.8B", "bf16", 40.0, 1.18, None),
+    ("Qwen/Qwen3.5-2B", "bf16", 40.0, 1.58, 5158.0),
+    ("Qwen/Qwen3.5-4B", "bf16", 60.0, 2.58, 3282.0),
+    ("Qwen/Qwen3.5-9B", "bf16", 84.0, 3.91, 2192.0),
+    ("Qwen/Qwen3.5-27B", "bf16", 258.0, 10.45, 814.0),
+    ("Qwen/Qwen3.5-27B-FP8", "fp8", 185.0, 7.54, 1126.0),
+    ("Qwen/Qwen3.5-35B-A3B", "bf16", 88.0, 3.00, 2783.0),
+    ("Qwen/Qwen3.5-35B-A3B-FP8", "fp8", 104.0, 2.91, 2817.0),
 )
 
 # The same, 2,048 requests, 1,024 at once, of which SGLang runs as many as it has states for: share
@@ -181,7 +198,7 @@ _OTHERS = (
     Point("recipes", "vLLM", "h20-141", "deepseek-ai/DeepSeek-V3.2", "latent mixture", "fp8", 8,
           2 * K, K, 100, 21147.2, 99.71, 791.7, requests=100, rate=10.0),
     Point("recipes", "vLLM", "h200", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "hybrid", "fp8",
-          1, K, K, 1024, tpot_ms=61.0, output_per_s=15828.0, kv="fp8"),
+          1, K, K, 1024, 4490.58, 59.45, 15828.3, kv="fp8", requests=2048),
 )
 # fmt: on
 
@@ -207,6 +224,13 @@ def guessed() -> list[Point]:
         for gpu, model, dtype, one, sixteen in _DRAFTED
         for users, requests, measured in ((1, 8, one), (16, 64, sixteen))
     ]
+
+
+def _budget(engine: str, gpu: str, prompt: int, users: int) -> int:
+    """The most tokens of a step in InferenceX's scripts."""
+    if engine == "TRT-LLM":
+        return max(8192, (users + prompt + 127) // 64 * 64)
+    return 32768 if gpu == "h200" or (prompt > K and users > 32) else 196608
 
 
 def points() -> list[Point]:
@@ -241,6 +265,15 @@ def points() -> list[Point]:
     ]
     found += [
         Point(
+            *("cookbook", "SGLang", "b200", model, "hybrid", dtype, 1, 8 * K, K, 1, ttft, tpot),
+            output_per_s=None if total is None else total / 9,
+            statistic="p50",
+            lengths=_DRAWN,
+        )
+        for model, dtype, ttft, tpot, total in _QWEN
+    ]
+    found += [
+        Point(
             *("cookbook", "SGLang", gpu, model, "hybrid", dtype, 1, 8 * K, K, 1024),
             *(ttft, tpot, total / 9),
             statistic="p50",
@@ -260,6 +293,11 @@ def points() -> list[Point]:
                     output_per_s=None if total is None else total * share,
                     spread=(0.8, 1.0),
                     statistic="p50",
+                    requests=10 * users,
+                    kv="auto" if (engine, gpu) == ("SGLang", "h200") else "fp8",
+                    ep=engine == "TRT-LLM",
+                    budget=_budget(engine, gpu, prompt, users),
+                    ranks=tp if engine == "TRT-LLM" and users == 256 else 1,
                 )
             )
     found += [

@@ -3,6 +3,7 @@
 import math
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,11 +13,14 @@ from windtunnel.models.catalog.accelerators import ACCELERATORS, Accelerator, re
 from windtunnel.models.catalog.models import MODELS, resolve_model
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.model import StepWork
-from windtunnel.models.step_time.physics import Physics
+from windtunnel.models.step_time.physics import Physics, busiest_rank
 from windtunnel.models.step_time.profile import load_profile, physics_model
 
 MODEL_NAMES = sorted(MODELS)
 ACCELERATOR_NAMES = sorted(ACCELERATORS)
+
+
+TIMES = 60
 
 
 def prefill(tokens: int, cached: int = 0) -> StepWork:
@@ -233,6 +237,35 @@ def test_few_tokens_touch_few_experts() -> None:
     all_experts = shape.moe_layers * shape.experts * shape.expert_params * 2
     assert many > all_experts / 4.8e12
     assert few < 0.35 * many
+
+
+@pytest.mark.parametrize(("tokens", "ranks"), [(1, 8), (4, 8), (32, 8), (64, 16), (2048, 32)])
+def test_ranks_wait_for_the_one_whose_experts_were_drawn_most(tokens: int, ranks: int) -> None:
+    """Against drawn experts: 256, of which each token visits 8."""
+    draw = np.random.default_rng(7)
+    most_pairs = most_visited = 0
+    for _ in range(TIMES):
+        pairs = [0] * ranks
+        visited: list[set[int]] = [set() for _ in range(ranks)]
+        for _ in range(tokens):
+            for expert in draw.choice(256, 8, replace=False).tolist():
+                pairs[expert * ranks // 256] += 1
+                visited[expert * ranks // 256].add(expert)
+        most_pairs += max(pairs)
+        most_visited += max(map(len, visited))
+    mean = 256 / ranks * (1.0 - (1.0 - 8 / 256) ** tokens)
+    load = busiest_rank(tokens * 8 / ranks, mean, 256 // ranks, ranks)
+    assert load == pytest.approx((most_pairs / TIMES, most_visited / TIMES), rel=0.12)
+
+
+def test_whole_experts_cost_a_small_batch_more_than_shares_of_each() -> None:
+    shape, h200 = resolve_model("deepseek-v3"), resolve_accelerator("h200")
+    whole = physics_model(shape, h200, tensor_parallel=8, expert_parallel=8)
+    shares = physics_model(shape, h200, tensor_parallel=8)
+    kind = "experts in fp8"
+    few, many = decode(4, 4000), prefill(8192)
+    assert whole.parts_s(few)[kind] > 1.2 * shares.parts_s(few)[kind]
+    assert whole.parts_s(many)[kind] < 1.1 * shares.parts_s(many)[kind]
 
 
 def test_a_different_accelerator_changes_the_speed() -> None:

@@ -2,8 +2,9 @@
 
 A folder holds Parquet tables in the layout of NVIDIA's aiconfigurator: `gemm_perf`,
 `context_attention_perf`, `generation_attention_perf`, `moe_perf`, `mla_generation_module_perf`,
-`generation_mla_perf`, `gdn_perf` and `custom_allreduce_perf`; latencies are in milliseconds, and
-message sizes in 16-bit numbers. Operator timings say nothing about the small kernels between
+`generation_mla_perf`, `gdn_perf` and `custom_allreduce_perf`, beside the last `nccl_perf` and, for
+kernels that an engine borrows, `fused_allreduce_perf`; latencies are in milliseconds, and message
+sizes in 16-bit numbers. Operator timings say nothing about the small kernels between
 operators or about clocks under sustained load: those parameters come from another profile.
 """
 
@@ -60,7 +61,7 @@ class _Class(msgspec.Struct, frozen=True):
     precision: str = "bf16"
     kv_bytes: float = 2.0
     one_kernel: bool = False
-    beside: str = ""  # another table with the same columns; the fastest row of each shape counts
+    beside: tuple[str, ...] = ()  # tables with the same columns: the fastest row of a shape counts
 
 
 def fit_operators(
@@ -107,7 +108,7 @@ def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:
         if kind.read_bytes(row) < rate * row["latency"]
     ]
     if found and kind.beside:
-        others = _table(folder / f"{kind.beside}.parquet", kind)
+        others = [row for name in kind.beside for row in _table(folder / f"{name}.parquet", kind)]
         found = list(_fastest([*found, *others], kind.columns).values())
     if kind.one_kernel:
         found = _of_main_kernel(found, kind.columns)
@@ -597,7 +598,7 @@ _CLASSES: dict[str, _Class] = {
         ),
         _all_reduce_s,
         _nothing,
-        beside="nccl_perf",
+        beside=("nccl_perf", "fused_allreduce_perf"),
     ),
 }
 

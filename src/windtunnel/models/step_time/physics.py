@@ -8,6 +8,7 @@ each term.
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Final
 
 from windtunnel.models.catalog.accelerators import Accelerator
@@ -81,6 +82,20 @@ def expert_kind(part: ModelShape, kernels: Kernels) -> str:
     """The same for its experts."""
     kinds = ("experts", "experts in fp8", "experts in fp4", "experts of 4-bit weights")
     return kinds[kernels.expert_class(part.expert_weight_bytes)]
+
+
+def busiest_rank(pairs: float, visited: float, experts: int, ranks: int) -> tuple[float, float]:
+    """(pairs, visited experts) of the rank for which the others wait, from those of a mean rank.
+
+    The ranks have whole experts, that many each. The largest of some normal draws lies as far above
+    their mean as Blom's approximation says.
+    """
+    if ranks == 1:
+        return pairs, visited
+    above = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+    visited += above * math.sqrt(visited * (1.0 - visited / experts))
+    pairs += above * math.sqrt(pairs * (1.0 - 1.0 / ranks))
+    return pairs, min(visited, float(experts))
 
 
 class LinePiece:
@@ -416,9 +431,15 @@ class Physics(StepTimeModel):
         """One mixture layer's routed experts."""
         part = self._part
         share = part.experts / self._routed_of
-        return self.kernels.experts_s(
+        pairs, visited = busiest_rank(
             rows * self._routed_to / self.expert_parallel,
             share * touched_experts(rows, self._routed_of, self._routed_to),
+            part.experts,
+            self.expert_parallel,
+        )
+        return self.kernels.experts_s(
+            pairs,
+            visited,
             ffn=part.expert_ffn,
             hidden=part.expert_hidden or part.hidden,
             matrices=part.mlp_matrices,
