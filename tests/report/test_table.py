@@ -353,10 +353,13 @@ def test_faults_are_told_by_kind_and_by_what_they_struck() -> None:
 
 
 def test_what_a_fleet_was_short_of_is_said_with_the_first_named() -> None:
-    short = {f"main/main.{number}": "NO_MATCHING_SUPPLY: too few" for number in range(5)}
-    lines = short_lines({"short": short})
-    assert lines[0] == "main/main.0 has too few machines: NO_MATCHING_SUPPLY: too few"
-    assert lines[3:] == ["2 more needs without machines, in result.json"]
+    short = {f"main/main.{number}": f"short of {1 + number // 2} gpu" for number in range(9)}
+    assert short_lines({"short": short}) == [
+        *(f"main/main.{2 * n} and 1 more need have too few machines: short of {n + 1} gpu"
+          for n in range(3)),
+        "and 2 more reasons, in result.json",
+    ]  # fmt: skip
+    assert short_lines({"short": {"a": "x"}}) == ["a has too few machines: x"]
 
 
 @pytest.mark.parametrize(("process", "by_chance"), [("constant", False), ("poisson", True)])

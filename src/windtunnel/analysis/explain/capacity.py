@@ -96,22 +96,12 @@ def kept_s(run: ExplainedRun) -> float:
 
 
 def why_short(
-    history: ControlHistory,
-    result: dict[str, Any],
-    wait: CapacityWait,
-    about: str,
-    *,
-    queued: bool = True,
+    history: ControlHistory, result: dict[str, Any], wait: CapacityWait, about: str
 ) -> CauseChain:
-    """Traces a wait to its cause, through pool, autoscaler, gangs and machines.
-
-    `queued`: requests were queued; if not, servers were only slower than with all of them.
-    """
+    """Traces a wait to its cause, through pool, autoscaler, gangs and machines."""
     steps = [ready(history, wait)]
     if wait.since_s < wait.start_s:
-        says = f"it has been short of servers since {moment(wait.since_s)}"
-        if queued:
-            says = f"requests have been queued on its servers since {moment(wait.since_s)}"
+        says = f"requests have been queued on its servers since {moment(wait.since_s)}"
         steps.append(CauseStep(wait.since_s, POOL, says))
     lost = _lost(history, wait)
     faults = [
@@ -172,10 +162,7 @@ def ready(history: ControlHistory, wait: CapacityWait) -> CauseStep:
 
 def of_fault(fault: FaultHistory) -> CauseStep:
     """A fault, what it hit, and until when."""
-    whom = fault.struck(MOST_NAMED) or "nothing"
-    more = len(fault.subjects) - MOST_NAMED
-    others = f" and {more} more" if more > 0 else ""
-    says = f"{fault.kind} ({fault.began}) hit {whom}{others}{fault.until}"
+    says = f"{fault.kind} ({fault.began}) hit {fault.struck(MOST_NAMED)}{fault.until}"
     return CauseStep(fault.at_s, FAULT, says, [fault.id], cause=Cause.FAULT)
 
 

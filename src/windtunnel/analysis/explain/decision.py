@@ -179,7 +179,8 @@ def _of_fleet(history: ControlHistory, one: LoggedEvent) -> ExplainedDecision:
             for other in history.happenings
             if other.kind == MET and other.subject == one.subject and other.time >= one.time
         ]
-        says = f"met, or not needed any more, at {moment(met[0])}" if met else "never met"
+        says = "not met before the run ended"
+        says = f"met, or not needed any more, at {moment(met[0])}" if met else says
         steps.append(CauseStep(met[0] if met else one.time, FLEET, says))
     else:
         came = arrival_of(history, one.name, one.time)
@@ -203,15 +204,17 @@ def _of_fleet(history: ControlHistory, one: LoggedEvent) -> ExplainedDecision:
         based.append(f"For {data['row']}, a row of machines of cluster {data['cluster']}.")
     word = one.kind.removeprefix("fleet.")
     head = f"{word} {one.name}, decided at {moment(one.time)}"
+    if one.kind == SHORT:
+        head = f"{one.name} has had too few machines since {moment(one.time)}"
     return ExplainedDecision(one.id, one.time, one.kind, head, based, steps, behind)
 
 
 def _of_gang(history: ControlHistory, one: LoggedEvent) -> ExplainedDecision:
     pools = one.data.get("pools", [])
     steps = [
-        CauseStep(life.since[GONE], SERVER, f"{life.title} was gone: {life.ended}")
+        CauseStep(one.time, SERVER, f"{life.title} stopped taking requests")
         for life in history.lives
-        if life.pool in pools and life.since.get(GONE) == one.time
+        if life.pool in pools and life.left_s == one.time
     ]
     steps += [
         _life(history, life, one.time, DECISION)
@@ -226,12 +229,20 @@ def _of_gang(history: ControlHistory, one: LoggedEvent) -> ExplainedDecision:
 
 def _of_fault(history: ControlHistory, fault: FaultHistory) -> ExplainedDecision:
     head = f"{fault.kind} at {moment(fault.at_s)}{fault.until}"
-    based = [f"It began {fault.began}.", f"It hit {', '.join(fault.subjects) or 'nothing'}."]
+    based = [f"It hit {', '.join(fault.subjects) or 'nothing'}."]
+    if not fault.is_timed:
+        based.insert(0, f"It began {fault.began}.")
     lost = {
-        life.server: life for life in history.lives if life.was_lost and life.is_struck_by(fault)
+        life.server: life
+        for life in history.lives
+        if life.is_struck_by(fault) and history.was_taken(life)
     }
     steps = [
-        CauseStep(life.since[GONE], SERVER, f"{life.title} was lost: {life.ended}")
+        CauseStep(
+            life.since[GONE],
+            SERVER,
+            f"{life.title} {f'was lost: {life.ended}' if life.was_lost else 'drained'}",
+        )
         for life in lost.values()
     ]
     steps += [

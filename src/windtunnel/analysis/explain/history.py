@@ -172,7 +172,12 @@ class FaultHistory(msgspec.Struct):
     def began(self) -> str:
         """When it began and, unless the scenario sets that time, why."""
         at = f"at {moment(self.at_s)}"
-        return at if self.reason.startswith("at ") else f"{at}, {self.reason}"
+        return at if self.is_timed else f"{at}, {self.reason}"
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the scenario sets its time."""
+        return self.reason.startswith("at ")
 
     @property
     def until(self) -> str:
@@ -182,8 +187,10 @@ class FaultHistory(msgspec.Struct):
         return f" until {moment(self.until_s)}" if self.until_s > self.at_s else ""
 
     def struck(self, most: int) -> str:
-        """What it hit, up to a limit."""
-        return ", ".join(self.subjects[:most])
+        """What it hit; up to a limit, and how many more."""
+        more = len(self.subjects) - most
+        others = f" and {more} more" if more > 0 else ""
+        return ", ".join(self.subjects[:most]) + others if self.subjects else "nothing"
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
         return self.at_s <= end_s and (self.until_s is None or self.until_s >= start_s)

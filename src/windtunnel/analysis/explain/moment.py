@@ -20,6 +20,7 @@ from windtunnel.analysis.explain.steps import (
     CauseStep,
     count,
     moment,
+    some_of,
     took,
 )
 from windtunnel.core.errors import InputError
@@ -93,14 +94,14 @@ def _pools(run: RunReader, at_s: float) -> list[CauseStep]:
 def _short(run: RunReader, pool: str, at_s: float) -> list[CauseStep]:
     """Why a pool has too few servers, if it does: fewer than it should have, or with a queue."""
     short = run.history.sizes(pool).short_at(at_s)
-    since_s = at_s if short is None else short.start_s
     only_model = not run.result.get("models")
     queued_s = run.series.backlog_since(pool, at_s, only_model=only_model)
     if short is None and queued_s >= at_s:
         return []
-    wait = CapacityWait(pool, at_s, at_s, "", min(since_s, queued_s), kept_s(run))
+    wait = CapacityWait(pool, at_s, at_s, "", queued_s if short is None else at_s, kept_s(run))
     root = why_short(run.history, run.result, wait, "").root
-    what = f"{pool} has had too few servers since {moment(wait.since_s)}"
+    since_s = queued_s if short is None else short.start_s
+    what = f"{pool} has had too few servers since {moment(since_s)}"
     return [CauseStep(root.time, root.layer, f"{what}: {root.says}", root.ids, cause=root.cause)]
 
 
@@ -118,9 +119,10 @@ def _gangs(run: RunReader, at_s: float) -> list[CauseStep]:
         alike.setdefault(one.reason, []).append(one)
     for reason, found in list(alike.items())[:MOST_NAMED]:
         first, more = found[0], len(found) - 1
-        whose = f"{first.name} and {more} more have" if more else f"{first.name} has"
+        whose = some_of([one.name for one in found], "gang") + (" have" if more else " has")
         ids = [one.id for one in found[:MOST_NAMED]]
-        says = f"{whose} been unschedulable, the first since {moment(first.time)}: {reason}"
+        since = f"{', the first' * bool(more)} since {moment(first.time)}"
+        says = f"{whose} been unschedulable{since}: {reason}"
         steps.append(CauseStep(first.time, GANG, says, ids))
     return steps
 
@@ -144,9 +146,21 @@ def _fleet(run: RunReader, at_s: float) -> list[CauseStep]:
             state = before[-1].kind.removeprefix("machine.")
             says = f"{machine} {state} since {moment(before[-1].time)}"
             steps.append(CauseStep(before[-1].time, MACHINE, says, ids))
-    for one in run.history.short(at_s)[:MOST_NAMED]:
-        says = f"{one.name} has had too few machines since {moment(one.time)}: {one.reason}"
-        steps.append(CauseStep(one.time, FLEET, says, [one.id]))
+    return [*steps, *without_machines(run.history.short(at_s))]
+
+
+def without_machines(short: list[LoggedEvent]) -> list[CauseStep]:
+    """Needs that the fleet could not meet, together if for the same reason."""
+    alike: dict[str, list[LoggedEvent]] = {}
+    for one in short:
+        alike.setdefault(one.reason, []).append(one)
+    steps = []
+    for reason, found in list(alike.items())[:MOST_NAMED]:
+        first, names = found[0], list(dict.fromkeys(one.name for one in found))
+        whose = some_of(names, "need") + (" have" if len(names) > 1 else " has")
+        since = f"since {moment(first.time)}"
+        says = f"{whose} had too few machines {since}: {reason}"
+        steps.append(CauseStep(first.time, FLEET, says, [one.id for one in found[:MOST_NAMED]]))
     return steps
 
 

@@ -3,8 +3,8 @@
 import msgspec
 
 from windtunnel.analysis.explain.decision import ExplainedDecision, explain_decision
-from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent
-from windtunnel.analysis.explain.moment import ExplainedMoment, explain_moment
+from windtunnel.analysis.explain.history import SHORT, ControlHistory, LoggedEvent
+from windtunnel.analysis.explain.moment import ExplainedMoment, explain_moment, without_machines
 from windtunnel.analysis.explain.request import (
     WORTH_SHARE,
     ExplainedRequest,
@@ -18,7 +18,6 @@ from windtunnel.analysis.explain.run import ExplainedRun, RunReader
 from windtunnel.analysis.explain.steps import (
     AUTOSCALER,
     FAULT,
-    FLEET,
     GANG,
     SERVER,
     Cause,
@@ -27,6 +26,7 @@ from windtunnel.analysis.explain.steps import (
     moment,
     took,
 )
+from windtunnel.analysis.long_prompts import LONG, mean_tokens
 from windtunnel.analysis.phases import RequestRow
 from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN, Slowest
 from windtunnel.core.vocabulary import RESIZED
@@ -57,6 +57,8 @@ class CauseTotal(msgspec.Struct, frozen=True):
     requests: int
     says: str
     ids: list[str]
+    evidence: str = ""
+    """What all of these requests have in common."""
 
 
 SPENT = {
@@ -83,8 +85,8 @@ SPENT = {
 def cause_in_words(cause: CauseTotal) -> str:
     """`machine: 100 requests together waited 1 h 20 min for machines`, and the evidence."""
     ids = f" [{', '.join(cause.ids)}]" if cause.ids else ""
-    evidence = f": {cause.says}" if cause.ids else ""
-    return f"{cause.cause}: {_who(cause.requests)} {_spent(cause)}{evidence}{ids}"
+    who = count(cause.requests, "request") + " together" * (cause.requests > 1)
+    return f"{cause.cause}: {who} {_spent(cause)}{ids}"
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -127,21 +129,21 @@ def overview(run: RunReader) -> Overview:
 
 def slowest_in_words(run: ExplainedRun, slowest: Slowest) -> str:
     """What cost the slowest requests of a run most, in a sentence; empty if nothing did."""
-    found = _causes(run, slowest.requests(FINISHED))
+    rows = slowest.requests(FINISHED)
+    found = _causes(run, rows)
     if not found:
         return ""
-    evidence = f": {found[0].says}" if found[0].ids else ""
-    return f"{_who(found[0].requests, 'of the slowest requests')} {_spent(found[0])}{evidence}"
-
-
-def _who(requests: int, whom: str = "") -> str:
-    who = f"{requests:,} {whom}" if whom else count(requests, "request")
-    return who + " together" * (requests > 1)
+    some, many = found[0].requests, len(rows)
+    who = (
+        f"{some} of the {many} slowest requests" if some < many else f"The {many} slowest requests"
+    )
+    return f"{who} together {_spent(found[0])}" if many > 1 else f"The slowest {_spent(found[0])}"
 
 
 def _spent(cause: CauseTotal) -> str:
     spent = SPENT[Cause(cause.cause)].format(time=took(cause.seconds))
-    return spent.replace("were ", "was ", 1) if cause.requests == 1 else spent
+    spent = spent.replace("were ", "was ", 1) if cause.requests == 1 else spent
+    return f"{spent}: {cause.evidence}" if cause.evidence else spent
 
 
 def _causes(run: ExplainedRun, rows: list[tuple[float, RequestRow]]) -> list[CauseTotal]:
@@ -149,13 +151,25 @@ def _causes(run: ExplainedRun, rows: list[tuple[float, RequestRow]]) -> list[Cau
     for _, row in rows:
         for one in ranked(run, account(run, row)):
             key = (one.cause, *one.ids)
-            before = totals.get(key, CauseTotal(one.cause, 0.0, 0, one.says, one.ids))
+            evidence = one.says if one.ids else ""
+            before = totals.get(key, CauseTotal(one.cause, 0.0, 0, one.says, one.ids, evidence))
             totals[key] = msgspec.structs.replace(
                 before, seconds=before.seconds + one.excess, requests=before.requests + 1
             )
+    decode, times = totals.get((Cause.DECODE,)), _length(run, rows)
+    if decode is not None and times >= LONG:
+        evidence = f"the slowest requests have responses of {times:.1f} times the mean length"
+        totals[Cause.DECODE,] = msgspec.structs.replace(decode, evidence=evidence)
     found = sorted(totals.values(), key=lambda one: -one.seconds)
     least_s = WORTH_SHARE * sum(one.seconds for one in found)
     return [one for one in found if one.seconds > least_s][:MOST_CAUSES]
+
+
+def _length(run: ExplainedRun, rows: list[tuple[float, RequestRow]]) -> float:
+    """How many times as long as the mean response those of some requests are, on average."""
+    mean = mean_tokens(run.result, "output")
+    total = sum(row.output_tokens for _, row in rows)
+    return total / len(rows) / mean if rows and mean else 0.0
 
 
 def _slow(found: SlowRequest, word: str) -> Slow:
@@ -174,11 +188,7 @@ def _important(history: ControlHistory) -> list[CauseStep]:
         for one in history.happenings
         if one.kind.removeprefix("gang.") in TERMINATIONS
     ]
-    wrong += [
-        CauseStep(one.time, FLEET, f"{one.name} has too few machines: {one.reason}", [one.id])
-        for one in history.happenings
-        if one.kind == "fleet.short"
-    ]
+    wrong += without_machines([one for one in history.happenings if one.kind == SHORT])
     wrong += [
         CauseStep(life.since["gone"], SERVER, f"{life.title} was lost: {life.ended}")
         for life in history.lives

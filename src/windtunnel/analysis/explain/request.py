@@ -24,6 +24,7 @@ from windtunnel.analysis.explain.slowdown import Slowdown, slowdown
 from windtunnel.analysis.explain.steps import (
     AUTOSCALER,
     GATEWAY,
+    POOL,
     REQUEST,
     SERVER,
     Cause,
@@ -322,11 +323,13 @@ def _slow_chain(
     pool = str(_owner(row, interval)[0])
     about = ABOUT[interval.name].format(f"{took(slow.seconds)} longer")
     since_s = run.series.backlog_since(pool, slow.start_s, only_model=not run.result.get("models"))
-    since_s = min(since_s, slow.shortage.start_s)
     short = CapacityWait(pool, slow.start_s, slow.end_s, "", since_s, kept_s(run))
-    chain = why_short(run.history, run.result, short, about, queued=False)
-    step = CauseStep(slow.start_s, SERVER, slow.in_words(server))
-    return CauseChain(about, [step, *chain.steps], chain.root)
+    chain = why_short(run.history, run.result, short, about)
+    steps = [CauseStep(slow.start_s, SERVER, slow.in_words(server))]
+    if slow.shortage.whole:
+        says = f"{pool} has been short of servers since {moment(slow.shortage.start_s)}"
+        steps.append(CauseStep(slow.shortage.start_s, POOL, says))
+    return CauseChain(about, [*steps, *chain.steps], chain.root)
 
 
 def _owner(row: RequestRow, interval: TimeInterval) -> Owner:

@@ -82,5 +82,11 @@ def moment(time_s: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
+def some_of(names: list[str], noun: str) -> str:
+    """The first of some names, and how many more there are: `main.3 and 2 more needs`."""
+    more = len(names) - 1
+    return f"{names[0]} and {count(more, f'more {noun}')}" if more else names[0]
+
+
 def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

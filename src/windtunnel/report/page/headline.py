@@ -109,6 +109,7 @@ def _missed(result: dict[str, Any]) -> list[str]:
         ]
         if missed > 1.0 - WELL_ATTAINED:
             which = f": {', '.join(targets)}" if targets else ""
+            which = which.removesuffix(f" in {share_text(missed)}") if len(targets) == 1 else which
             whose = f"{'ended ' * bool(slo['unfinished'])}requests of {name}"
             said.append(f"{share_text(missed)} of the {whose} missed their SLO{which}.")
     return said

@@ -78,7 +78,7 @@ def troubles(faults: Iterable[FaultHistory], end_s: float) -> list[FaultSpan]:
     for one in list(faults)[:MOST_FAULTS]:
         until_s = end_s if one.until_s is None else min(one.until_s, end_s)
         when = format_duration(one.at_s)
-        whom = one.struck(MOST_SAID) or "nothing"
+        whom = one.struck(MOST_SAID)
         long = f" until {format_duration(until_s)}" if until_s > one.at_s else ""
         says = f"{one.id} at {when}{long}: {one.kind} of {whom}"
         width = percent((until_s - one.at_s) / end_s)

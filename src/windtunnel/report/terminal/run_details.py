@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from windtunnel.analysis.explain.steps import count
+from windtunnel.analysis.explain.steps import count, some_of
 from windtunnel.analysis.figures import SECONDS, cells_of, heads_of, share_text, text_of
 from windtunnel.core.units import format_size
 from windtunnel.report.terminal.layout import narrower
@@ -214,12 +214,16 @@ def _two_percentiles(times: Entry) -> str:
 
 def short_lines(fleet: Entry) -> list[str]:
     """The unmet needs at the end, and why; up to a limit."""
-    short = fleet["short"]
-    shown = list(short.items())[:MOST_SHORT]
-    lines = [f"{name} has too few machines: {why}" for name, why in shown]
-    more = len(short) - len(shown)
+    alike: dict[str, list[str]] = {}
+    for name, why in fleet["short"].items():
+        alike.setdefault(why, []).append(name)
+    lines = [
+        f"{some_of(names, 'need')} {'have' if len(names) > 1 else 'has'} too few machines: {why}"
+        for why, names in list(alike.items())[:MOST_SHORT]
+    ]
+    more = len(alike) - len(lines)
     if more:
-        lines.append(f"{count(more, 'more need')} without machines, in result.json")
+        lines.append(f"and {count(more, 'more reason')}, in result.json")
     return lines
 
 
