@@ -100,7 +100,10 @@ def _short(run: RunReader, pool: str, at_s: float) -> list[CauseStep]:
         return []
     wait = CapacityWait(pool, at_s, at_s, "", queued_s if short is None else at_s, kept_s(run))
     root = why_short(run.history, run.result, wait, "").root
-    since_s = queued_s if short is None else short.start_s
+    sample_s = float(run.series.whole["interval"][run.series.sample_at(at_s)])
+    since_s = queued_s  # up to a sample too early
+    if short is not None and short.start_s <= queued_s + sample_s:
+        since_s = short.start_s
     what = f"{pool} has had too few servers since {moment(since_s)}"
     return [CauseStep(root.time, root.layer, f"{what}: {root.says}", root.ids, cause=root.cause)]
 

@@ -134,9 +134,7 @@ def slowest_in_words(run: ExplainedRun, slowest: Slowest) -> str:
     if not found:
         return ""
     some, many = found[0].requests, len(rows)
-    who = (
-        f"{some} of the {many} slowest requests" if some < many else f"The {many} slowest requests"
-    )
+    who = f"{'The' if some == many else f'{some} of the'} {many} slowest requests"
     return f"{who} together {_spent(found[0])}" if many > 1 else f"The slowest {_spent(found[0])}"
 
 
