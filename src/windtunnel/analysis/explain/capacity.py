@@ -71,6 +71,8 @@ class CapacityWait(msgspec.Struct, frozen=True):
     queue also caused this wait."""
     kept_s: float = 0.0
     """How long the autoscaler keeps servers that it does not need."""
+    queued: bool = True
+    """Whether requests were queued since then; if not, the pool was only short of servers."""
 
     @property
     def helps_until_s(self) -> float:
@@ -100,7 +102,7 @@ def why_short(
 ) -> CauseChain:
     """Traces a wait to its cause, through pool, autoscaler, gangs and machines."""
     steps = [ready(history, wait)]
-    if wait.since_s < wait.start_s:
+    if wait.queued and wait.since_s < wait.start_s:
         says = f"requests have been queued on its servers since {moment(wait.since_s)}"
         steps.append(CauseStep(wait.since_s, POOL, says))
     lost = _lost(history, wait)
