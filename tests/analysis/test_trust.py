@@ -79,7 +79,7 @@ def test_a_calm_run_on_measured_hardware_is_good_throughout() -> None:
         ("h100", "good", "are 8.2% off on average, over 7,765 timings of single operators"),
         ("b200", "caution", "off on average, over "),
         ("a100-40", "caution", "timings of single operators on the a100-80, scaled to other peaks"),
-        ("mi300x", "doubt", "not measured: physics; the efficiencies of profile generic are "),
+        ("mi300x", "doubt", "were not measured: the efficiencies of profile generic are "),
     ],
 )
 def test_evidence_is_what_was_measured_of_the_accelerator(
@@ -93,15 +93,15 @@ def test_evidence_is_what_was_measured_of_the_accelerator(
 @pytest.mark.parametrize(
     ("model", "severity", "says"),
     [
-        ("roofline", "doubt", "roofline; it says what hardware without any losses would take."),
-        ("blis-trained-physics", "caution", "its coefficients are those its authors published."),
+        ("roofline", "doubt", "they are those of hardware without any losses."),
+        ("blis-trained-physics", "caution", "the coefficients are those its authors published."),
     ],
 )
 def test_models_that_nobody_measured_say_so(model: str, severity: str, says: str) -> None:
     sets = f"serving.pools.0.step_time={{model: {model}}}"
     (found,) = about(trust(physics(count=30, accelerator="h100"), sets), "calibration")
     assert found[0] == severity
-    assert found[1].startswith("The step times of main were not measured: ")
+    assert found[1].startswith(f"The step times of main ({model}) were not measured: ")
     assert found[1].endswith(says)
 
 

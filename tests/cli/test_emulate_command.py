@@ -62,8 +62,8 @@ def test_options_are_short_for_fields(tmp_path: Path) -> None:
     assert plan.seed == 7
     (pool,) = plan.pools
     assert (pool.accelerator, pool.tensor_parallel, pool.replicas) == ("h200", 4, 1)
-    assert described(plan, 2.0) == "1 on 4 x h200, 2 times as fast"
+    assert described(plan, 2.0) == "1 server on 4 x h200, 2 times as fast"
     file = tmp_path / "steady.yaml"
     file.write_text(STEADY)
     plan = served_plan(file, ["serving.pools.0.replicas=3"], None)
-    assert described(plan, 1.0) == "3 on linear"
+    assert described(plan, 1.0) == "3 servers with linear step times"

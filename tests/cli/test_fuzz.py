@@ -45,7 +45,7 @@ def test_what_is_broken_is_shown_with_its_command(tmp_path: Path) -> None:
         f"  windtunnel simulate {out}/1.yaml --check --seed 1\n"
     )
     again = CliRunner().invoke(fuzz, ["--seeds", "1", "-o", str(out)])
-    assert again.output == "1 seeds, 1 that failed before: 0 broken\n"
+    assert again.output == "1 seed, 1 that failed before: 0 broken\n"
 
 
 @pytest.mark.usefixtures("broken")

@@ -66,7 +66,7 @@ def test_the_answer_comes_first(plan: Run) -> None:
     assert "<circle" in page
     assert "Why not the others" in page
     assert "the closest to the target first" in page
-    assert "The step times of main were not measured" in page
+    assert "The step times of main (linear) were not measured" in page
 
 
 def test_the_line_that_simulates_the_answer_has_what_was_asked(plan: Run) -> None:

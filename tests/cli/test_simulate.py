@@ -188,6 +188,18 @@ def test_a_second_run_replaces_the_first_in_place(simulate: Run) -> None:
     assert Path("here/result.json").read_bytes() != before
 
 
+def test_another_scenario_of_the_same_name_and_seed_is_not_replaced_silently(simulate: Run) -> None:
+    simulate("one.yaml")
+    assert simulate("one.yaml")[2] == ""
+    text = Path("one.yaml").read_text()
+    Path("one.yaml").write_text(text.replace("output_tokens: ", "output_tokens: 1"))
+    says = "has a run of this name and seed with other settings, which is replaced; -o DIR keeps it"
+    assert simulate("one.yaml")[2] == f"windtunnel: runs/one-0 {says}\n"
+    assert simulate("one.yaml")[2] == ""
+    Path("runs/one-0/result.json").write_bytes(b"\xff")
+    assert simulate("one.yaml", "--set", "name=one")[2] == ""
+
+
 def test_repeats_give_latencies_limits_and_change_nothing_else(simulate: Run) -> None:
     drawn = ("one.yaml", "--set", "workload.0.arrivals.process=poisson")
     simulate(*drawn, "-o", "plain")

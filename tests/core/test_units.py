@@ -12,6 +12,7 @@ from windtunnel.core.units import (
     DURATION_UNITS,
     RATE_UNITS,
     SIZE_UNITS,
+    counted,
     format_count,
     format_duration,
     format_rate,
@@ -171,3 +172,10 @@ def test_shares_are_percents_or_fractions(text: str | float, share: float) -> No
 def test_what_is_no_share_is_a_sentence(text: str) -> None:
     with pytest.raises(InputError, match=r"is not a share.*allowed: 5%, or a fraction"):
         parse_share(text)
+
+
+def test_a_count_agrees_with_its_noun() -> None:
+    counts = (0, 1, 1.0, 1.5, 2, 12_345_678)
+    assert [counted(one, "run") for one in counts] == [
+        "0 runs", "1 run", "1 run", "1.5 runs", "2 runs", "12,345,678 runs",
+    ]  # fmt: skip

@@ -106,6 +106,27 @@ def test_measurements_are_read_with_fields_nobody_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (
+            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\n" * 9,
+            "steps.jsonl: the file is binary; allowed: lines of text",
+        ),
+        (b"a: 1\n" * 4, "steps.jsonl:1: the line is not JSON (the same on the next 3 lines)"),
+        (b"a: 1\n{}", "steps.jsonl:1: the line is not JSON\n"),
+        (b"a: 1", "steps.jsonl:1: the line is not JSON"),
+    ],
+)
+def test_a_file_of_another_kind_is_one_sentence(content: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_measurements(path)
+    assert str(caught.value).startswith(f"{tmp_path}/{says}")
+    assert str(caught.value).count("\n") == says.count("\n")
+
+
+@pytest.mark.parametrize(
     ("line", "sentence"),
     [
         ("{", "the line is not JSON"),
@@ -137,7 +158,7 @@ def test_a_bad_line_is_a_sentence_with_its_number(line: str, sentence: str, tmp_
 
 def test_only_the_first_faults_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
-    path.write_text("{\n" * 1000)
+    path.write_text(f"{GOOD}\n" + "{\n" * 1000)
     with pytest.raises(InputError) as caught:
         read_measurements(path)
     assert len(str(caught.value).splitlines()) == 10

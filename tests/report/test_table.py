@@ -44,8 +44,8 @@ main        1  3.0%     0.1%            0
 trust  doubt
   doubt: The p50, p90, p95 and p99 of 1 completed request have fewer than 10
   requests beyond; a p99 needs 1,000.
-  caution: The step times of main were not measured: linear; the numbers are the
-  scenario's own.
+  caution: The step times of main (linear) were not measured: the numbers are
+  the scenario's own.
 figures of one seed: --trust repeats the run for intervals
 
 open runs/one-0/report.html; the results are beside it
@@ -185,7 +185,7 @@ def test_the_gravest_doubts_are_told_and_the_rest_is_counted() -> None:
     result = run(one_server())
     out = shown(result, 80)
     assert "trust  doubt\n  doubt: The p50, p90, p95 and p99 of 1 completed request have" in out
-    assert "\n  caution: The step times of main were not measured: linear;" in out
+    assert "\n  caution: The step times of main (linear) were not measured:" in out
     assert all(line == line.rstrip() for line in out.splitlines())
     says = {"code": "calibration", "severity": "caution", "figures": {}}
     result["trust"]["verdict"] = "caution"

@@ -179,8 +179,8 @@ def _calibration(pool: PoolFacts) -> TrustFinding:
     model, evidence = pool.model, pool.evidence
     figures = {"pool": pool.name, "mape": evidence.mape, "points": evidence.points}
     if evidence.mape is None:
-        says = f"The step times of {pool.name} were not measured: {model}"
-        says += f"; {evidence.of.rstrip('.')}."
+        says = f"The step times of {pool.name} ({model}) were not measured: "
+        says += f"{evidence.of.rstrip('.')}."
         unknown = model in ("roofline", "physics")  # hardware models, unlike own numbers
         return TrustFinding("calibration", DOUBT if unknown else CAUTION, says, figures)
     severity = _severity(evidence.mape, SMALL_ERROR, FAIR_ERROR)

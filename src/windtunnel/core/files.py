@@ -189,7 +189,7 @@ def write_whole(path: Path, content: bytes, *, drafts: Path | None = None) -> No
 def read_lines(path: Path, most_bytes: int, read: Callable[[bytes, str], T]) -> list[T]:
     """The results of `read(line, "file:line")` for each line that is not blank.
 
-    The first bad lines are reported together, each with its number.
+    The first bad lines are reported together, each with its number, unless no line is right.
     """
     found: list[T] = []
     faults: list[InputError] = []
@@ -203,6 +203,11 @@ def read_lines(path: Path, most_bytes: int, read: Callable[[bytes, str], T]) -> 
             faults.append(fault)
             if len(faults) == MOST_FAULTS_SHOWN:
                 break
+    if faults and not found and b"\0" in content:
+        raise InputError("the file is binary", where=str(path), allowed="lines of text")
+    if len(faults) > 1 and not found and len({fault.what for fault in faults}) == 1:
+        faults[0].what += f" (the same on the next {len(faults) - 1} lines)"
+        del faults[1:]
     if faults:
         raise one_sentence_per(faults)
     return found

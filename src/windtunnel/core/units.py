@@ -104,6 +104,12 @@ def _parse(
     return amount
 
 
+def counted(count: float, noun: str) -> str:
+    """A count with its noun: `1 run`, `2 runs`."""
+    shown = f"{int(count):,}" if count == int(count) else f"{count:,.6g}"
+    return f"{shown} {noun}{'' if count == 1 else 's'}"
+
+
 def format_duration(seconds: float, *, even: bool = False) -> str:
     """Formats with three significant digits in the best unit: `1.25 s`, `480 us`, `2 h 30 min`.
 

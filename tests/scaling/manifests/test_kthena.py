@@ -263,7 +263,7 @@ def test_43_a_metric_without_a_source_would_never_be_read() -> None:
     del manifest["spec"]["homogeneousTarget"]["target"]["metricSources"]
     assert faults(manifest) == [
         "spec.homogeneousTarget.target.metricSources: "
-        f"there is no source of {WAITING}, which is never read then"
+        f"the metric {WAITING} has no source, so Kthena never reads it"
     ]
 
 

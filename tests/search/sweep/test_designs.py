@@ -36,12 +36,14 @@ def test_values_are_listed_or_a_range(text: str, levels: tuple[object, ...]) -> 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a", "this is not a path and its values"),
-        ("=1,2", "this is not a path and its values"),
+        ("a", "there is no '=' after the path"),
+        ("=1,2", "there is no path before the '='"),
         ("a=", "there is no value after the '='"),
         ("a=1,,2", "a value is empty"),
         ("a=7", "a single value cannot be varied"),
         ("a=1..x", "'1..x' is not a range of numbers"),
+        ("a=low..high", "'low..high' is not a range of numbers"),
+        ("low..high", "there is no '=' after the path"),
         ("a=1,2,1", "the value 1 is listed twice"),
         ("a=16..2", "the range is empty"),
         ("a=2..2", "the range is empty"),

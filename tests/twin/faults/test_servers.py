@@ -4,6 +4,7 @@ import pytest
 
 from tests.twin.faults.runs import ends, faulty, plain
 from windtunnel.core.errors import InputError
+from windtunnel.twin.scenario.load import load_text
 
 
 def test_a_slow_machine_takes_its_factor_longer_until_it_is_well() -> None:
@@ -171,3 +172,18 @@ def test_a_share_and_a_count_are_one_too_many() -> None:
     crash = "at: 1500ms, kind: engine-crash, select: {share: 0.5, count: 2}"
     with pytest.raises(InputError, match="count is written, too"):
         faulty(plain(crash, replicas=4))
+
+
+@pytest.mark.parametrize(
+    ("select", "replicas", "says"),
+    [
+        ("{count: 99}", 2, "99, but there are 2 servers: all are hit (write 2, or all)"),
+        ("{count: 2, pool: main}", 1, "2, but there is 1 server: all are hit (write 1, or all)"),
+        ("{count: 2}", 2, ""),
+        ("{count: all}", 2, ""),
+    ],
+)
+def test_more_servers_than_there_are_is_noted(select: str, replicas: int, says: str) -> None:
+    fault = f"at: 1500ms, kind: slow-machine, factor: 2, for: 400ms, select: {select}"
+    notes = load_text(plain(fault, replicas=replicas)).notes
+    assert [one.partition("select.count: ")[2] for one in notes] == ([says] if says else [])

@@ -9,6 +9,7 @@ import msgspec
 import windtunnel
 from windtunnel.cli.controllers.fleet_bench import reasons_in_words
 from windtunnel.core.clock import cpu_s
+from windtunnel.core.units import counted
 from windtunnel.twin.fleet.bound import CostGap
 from windtunnel.twin.fleet.soak import (
     DAY_S,
@@ -83,7 +84,7 @@ def table(result: dict[str, Any]) -> str:
     seen = msgspec.convert(result["figures"], SoakFigures)
     lines = [
         f"{seen.machines:,} machines, {seen.needs:,} needs in {seen.rows:,} rows, "
-        f"{seen.soak_s / 60:g} simulated minutes, seed {result['seed']}, {result['form']}",
+        f"{counted(seen.soak_s / 60, 'simulated minute')}, seed {result['seed']}, {result['form']}",
         "",
         _line("converged after", f"{seen.ramp_s:.0f} s; cold cycle {_ms(seen.cold_cycle_s)}"),
         _line(

@@ -18,6 +18,7 @@ from windtunnel.cli.options import (
 )
 from windtunnel.cli.places import Output, keep_apart, note
 from windtunnel.core.errors import InputError
+from windtunnel.core.units import counted
 
 if TYPE_CHECKING:
     from windtunnel.fuzz.campaign import Task
@@ -117,7 +118,7 @@ def fuzz(
                         update(done, len(before) + most, 0, f"{broken} broken")
                     else:
                         passed_s = int(monotonic_s() - started_s)
-                        told = f"{campaign.seeds} seeds, {broken} broken"
+                        told = f"{counted(campaign.seeds, 'seed')}, {broken} broken"
                         update(passed_s, int(AN_HOUR_S * (hours or 0.0)), -1, told)
 
                 campaign.run(tasks(), jobs or processors(), show)
@@ -135,12 +136,14 @@ def fuzz(
 
 
 def _show(result: dict[str, object], before: int) -> None:
-    failures = result["failures"]
+    failures, seeds = result["failures"], result["seeds"]
     assert isinstance(failures, list)
+    assert isinstance(seeds, int)
     again = f", {before} that failed before" if before else ""
     kinds = Counter(failure["what"] for failure in failures)
     what = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    click.echo(f"{result['seeds']} seeds{again}: {result['broken']} broken{what and f' ({what})'}")
+    tried = f"{counted(seeds, 'seed')}{again}"
+    click.echo(f"{tried}: {result['broken']} broken{what and f' ({what})'}")
     for failure in failures:
         said = str(failure["error"]).splitlines()
         click.echo(f"\nseed {failure['seed']}  {failure['what']}: {said[-1] if said else ''}")

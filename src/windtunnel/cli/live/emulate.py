@@ -12,6 +12,7 @@ import click
 
 from windtunnel.cli.options import FILE, seed_option, set_option
 from windtunnel.core.errors import InputError
+from windtunnel.core.units import counted
 
 if TYPE_CHECKING:
     from windtunnel.live.emulate.app import RequestIntake
@@ -290,6 +291,8 @@ def described(plan: ScenarioPlan, speedup: float) -> str:
     parts = []
     for pool in plan.pools:
         width = f"{pool.gpus} x " if pool.gpus > 1 else ""
-        parts.append(f"{pool.replicas} on {width}{pool.accelerator or pool.step_time.model}")
+        kind = f"on {width}{pool.accelerator}" if pool.accelerator else "with"
+        kind += "" if pool.accelerator else f" {pool.step_time.model} step times"
+        parts.append(f"{counted(pool.replicas, 'server')} {kind}")
     fast = f", {speedup:g} times as fast" if speedup != 1.0 else ""
     return f"{', '.join(parts)}{fast}"

@@ -131,7 +131,8 @@ def simulate(
     for sentence in plan.notes:
         note(f"note: {sentence}")
     note_estimate([plan])
-    output = folder_of(output, json_to, run_name(plan))
+    if output is None and (output := folder_of(output, json_to, run_name(plan))) is not None:
+        _note_another_run(Path(output), plan)
     written = {**in_folder(output, ALL), "--json": json_to, "--perfetto": perfetto}
     keep_apart({"the scenario": scenario, **traces_of(plan)}, written)
     also: dict[str, Path] = {}
@@ -167,6 +168,22 @@ def simulate(
     if trace.cut:
         note(f"{perfetto}: {trace.cut}")
     _tell(done, plan, folder.path if folder else None, also, alone=out.alone)
+
+
+def _note_another_run(folder: Path, plan: "ScenarioPlan") -> None:
+    """Notes that a folder named after the scenario has a run of different settings."""
+    import msgspec
+
+    from windtunnel.analysis.run_folder import RESULT
+
+    try:
+        parts = msgspec.json.decode((folder / RESULT).read_bytes(), type=dict[str, msgspec.Raw])
+        earlier = msgspec.json.decode(parts["scenario_sha256"])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, LookupError):
+        return
+    if earlier != plan.sha256:
+        says = "has a run of this name and seed with other settings, which is replaced"
+        note(f"{folder} {says}; -o DIR keeps it")
 
 
 def _tell(

@@ -60,7 +60,8 @@ def _read_line(line: bytes, where: str) -> Measurement:
         what = str(error)[0].lower() + str(error)[1:]
         raise InputError(f"not a measurement: {what}", where=where) from error
     except (msgspec.DecodeError, RecursionError) as error:
-        hint = "NaN and Infinity are not numbers in JSON"
+        odd = b"NaN" in line or b"Infinity" in line
+        hint = "NaN and Infinity are not numbers in JSON" if odd else None
         raise InputError("the line is not JSON", where=where, hint=hint) from error
     if not SHORTEST_STEP_MS <= row.ms <= LONGEST_STEP_MS:
         allowed = (

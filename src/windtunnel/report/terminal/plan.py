@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.core.units import format_duration
+from windtunnel.core.units import counted, format_duration
 from windtunnel.report.terminal.layout import (
     print_fitting,
     print_table,
@@ -399,11 +399,6 @@ def cost(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     if found["cost_unit"] == "$":
         return f"${row['cost_per_hour']:,.2f}/h"
     return counted(row["cost_per_hour"], found["cost_unit"].removesuffix("s"))
-
-
-def counted(many: float, what: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{many:,.3g} {what}" if many == 1 else f"{many:,.6g} {what}s"
 
 
 def number(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:

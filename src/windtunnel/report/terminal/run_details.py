@@ -111,7 +111,7 @@ def scaling_lines(scaling: Entry | None) -> list[str]:
     if scaling is None:
         return []
     turns = scaling["direction_changes"]
-    back = f", {turns} of them reversals" if turns else ""
+    back = f", {turns} of them {'a reversal' if turns == 1 else 'reversals'}" if turns else ""
     changes = f"{scaling['changes']} change{'' if scaling['changes'] == 1 else 's'} of size"
     short = text_of(SECONDS, scaling["under_provisioned_s"])
     waste = f"{scaling['wasted_replica_seconds']:,.0f}"

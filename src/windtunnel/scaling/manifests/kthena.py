@@ -241,7 +241,7 @@ def _unmatched(
     names = [one.called for one in metrics]
     for name in names:
         if name not in sources and not (none_is_fine and not sources):
-            what = f"there is no source of {name}, which is never read then"
+            what = f"the metric {name} has no source, so Kthena never reads it"
             yield where.fault("metricSources", what)
     for key in sources:
         if key not in names:

@@ -33,7 +33,7 @@ _RANGE = re.compile(
     rf"(?P<low>{_NUMBER})(?P<unit_low>[^\d.,:\s]*)\s*\.\.\s*"
     rf"(?P<high>{_NUMBER})(?P<unit_high>[^\d.,:\s]*)(?::(?P<step>.+))?"
 )
-_RANGE_LIKE = re.compile(r"\d[^,/]*\.\.[^,/]*|[^,/]*\.\.\s*\d[^,/]*")
+_RANGE_LIKE = re.compile(r"[^,/]*\.\.[^,/]*")
 """Text that looks like a range but is not valid."""
 _STEP = re.compile(rf"(?P<times>x?)(?P<number>{_NUMBER})(?P<unit>[^\d.,:\s]*)")
 
@@ -106,7 +106,8 @@ def axis_of(text: str) -> Axis:
     where = f"--vary {one_line(text, LONGEST_PLACE)}"
     path, equals, listed = (part.strip() for part in text.partition("="))
     if not equals or not path:
-        raise InputError("this is not a path and its values", where=where, allowed=EXAMPLES)
+        what = "there is no path before the '='" if equals else "there is no '=' after the path"
+        raise InputError(what, where=where, allowed=EXAMPLES)
     refuse_names(path, where)
     found = _RANGE.fullmatch(listed)
     if found is not None:

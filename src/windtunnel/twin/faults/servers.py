@@ -83,6 +83,7 @@ class ServerSelect(ByCount):
         yield from super().check(where)
         yield from unknown_pool(where, self.pool)
         if self.server is None:
+            yield from self._too_many(where)
             return
         for key in ("count", "share"):
             if self.written(key):
@@ -95,6 +96,16 @@ class ServerSelect(ByCount):
         if not context.scales and size is not None and self.server >= size:
             what = f"{self.server}, and the pool has {size}, counted from 0"
             yield where.fault("server", what, f"a whole number from 0 to {size - 1}")
+
+    def _too_many(self, where: Context) -> Iterator[Fault]:
+        """A note if more are to be hit than there ever are."""
+        context = context_of(where.root)
+        sizes = context.servers
+        own = sizes.get(self.pool, 0) if self.pool is not None else sum(sizes.values())
+        if not context.scales and own and isinstance(self.count, int) and self.count > own:
+            there = "is 1 server" if own == 1 else f"are {own} servers"
+            what = f"{self.count}, but there {there}: all are hit"
+            yield where.note("count", what, f"write {own}, or all")
 
 
 class ServerFault(InjectedFault):

@@ -67,7 +67,7 @@ DOMAIN, LARGE_DOMAIN = 8, 72
 
 UNMEASURED = {
     "linear": "the numbers are the scenario's own",
-    "roofline": "it says what hardware without any losses would take",
+    "roofline": "they are those of hardware without any losses",
 }
 """Step-time models without measurements."""
 
@@ -157,7 +157,7 @@ def evidence_of(
         return table_evidence(model)
     if isinstance(pool.step_time, BlisTrainedPhysicsStepTime):
         whose = "the scenario's own" if pool.step_time.beta else "those its authors published"
-        return without(f"its coefficients are {whose}")
+        return without(f"the coefficients are {whose}")
     return without(UNMEASURED[kind])
 
 
