@@ -6,8 +6,7 @@ takes a tenth longer, decode a tenth less. Three kinds of traffic, three hours e
 
 from benchmarks.claim import Claim, report
 from windtunnel.analysis.shadow.window import FIGURES
-from windtunnel.search.forecast import Forecaster
-from windtunnel.search.forecast_quality import replayed, shadow_of
+from windtunnel.search.forecast import Forecaster, replayed, shadow_of
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text

@@ -18,8 +18,14 @@ from windtunnel.live.shadow.following import GatewayFollower
 from windtunnel.live.shadow.program import ShadowProgram, _Figures
 from windtunnel.report.page.shadow import shadow_page
 from windtunnel.search.check.observation import ControlDecision, machines_over_time
-from windtunnel.search.forecast import Forecaster, WhatIf, most_machines, most_replicas
-from windtunnel.search.forecast_quality import replayed, shadow_of
+from windtunnel.search.forecast import (
+    Forecaster,
+    WhatIf,
+    most_machines,
+    most_replicas,
+    replayed,
+    shadow_of,
+)
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text

@@ -18,8 +18,7 @@ from windtunnel.live.emulate.metrics import FIRST_TOKEN_S, TOKENS
 from windtunnel.live.operate.scaling.sources import PrometheusServer
 from windtunnel.live.shadow.program import ShadowProgram
 from windtunnel.live.shadow.prometheus import STEP_S, PrometheusTraffic
-from windtunnel.search.forecast import Forecaster
-from windtunnel.search.forecast_quality import shadow_of
+from windtunnel.search.forecast import Forecaster, shadow_of
 from windtunnel.workload.traces.record import TraceRequest
 
 BEGAN_S = 1_000_000_200.0

@@ -104,7 +104,7 @@ def run(
     from windtunnel.report.page.shadow import shadow_page
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.shadow import counts_of, show_present, show_tick
-    from windtunnel.search.forecast_quality import shadow_of
+    from windtunnel.search.forecast import shadow_of
 
     forecaster, others = _forecaster(scenario, past, horizon), _others(other)
     forecaster.check(others)
@@ -210,7 +210,7 @@ def test(
     """
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.shadow import show_accuracy
-    from windtunnel.search.forecast_quality import replayed, shadow_of
+    from windtunnel.search.forecast import replayed, shadow_of
     from windtunnel.workload.traces.gateway_folder import one_trace
     from windtunnel.workload.traces.reading import open_trace
 

@@ -1,5 +1,8 @@
 """Loads a scenario: text, overrides, checks, plan. Any fault in it is an InputError."""
 
+import hashlib
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,14 +17,23 @@ from windtunnel.models.catalog.models import resolve_model
 from windtunnel.routing.build import POLICIES
 from windtunnel.settings.document import Document, parse_document, read_text
 from windtunnel.settings.faults import Fault, checker_faults, dotted, input_error, notes_of
+from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.settings.overrides import apply_override
+from windtunnel.settings.section import digest_data, located
+from windtunnel.twin.infrastructure.settings import GangManifests
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.twin.scenario.resolve import resolve
 from windtunnel.twin.scenario.rules import rule_faults
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.servers.pools import KeyPath, hardware_faults
 from windtunnel.workload.empirical import read_lengths
-from windtunnel.workload.settings.sources import ReplaySettings, WorkloadEntry
+from windtunnel.workload.settings.sources import (
+    BUILT_IN_PRIORITIES,
+    ReplaySettings,
+    SloClass,
+    WorkloadEntry,
+    priority_of,
+)
+from windtunnel.workload.traces.reading import at_its_rate
 
 __all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
 
@@ -133,7 +145,7 @@ def _plan(document: Document, beside: Sequence[Fault] = ()) -> ScenarioPlan:
         place = f"{document.place(policy)}: {dotted(policy)}"
     notes = notes_of(document, [*found, *_doubtful_seconds(document.data)])
     return msgspec.structs.replace(
-        resolve(spec, file),
+        _resolve(spec, file),
         router_place=place,
         notes=notes,
         overrides=tuple(document.overrides),
@@ -184,6 +196,77 @@ def _fault(path: KeyPath, error: InputError) -> Fault:
     whole_pool = path[:2] == ("serving", "pools") and path[-1] not in ("accelerator", "model")
     parts = [("model",), *((*path, name) for name in HARDWARE)] if whole_pool else [path]
     return Fault(path, what, error.allowed, error.hint, because_of=tuple(parts))
+
+
+def _resolve(spec: Scenario, file: Path) -> ScenarioPlan:
+    """Resolves a scenario without faults; its paths are relative to the file's folder."""
+    folder = file.parent
+    slos = _slos(spec)
+    written, spec = spec, located(spec, folder)
+    scaling, manifests = spec.scaling, GangManifests()
+    if spec.gangs is not None:
+        from windtunnel.twin.scenario.infrastructure import gang_manifests
+
+        manifests = gang_manifests(spec, file)
+    setup = None
+    if scaling is not None:
+        from windtunnel.scaling.build import setup_of
+
+        setup = setup_of(scaling, spec.serving.pools, folder)
+    pools = [pool.with_defaults_of(spec.model) for pool in spec.serving.pools]
+    serving = spec.serving.model_copy(update={"pools": pools, "disaggregation": spec.serving.split})
+    workload = [
+        at_its_rate(entry.model_copy(update={"model": entry.model or spec.model}))
+        for entry in spec.workload
+    ]
+    filled = {
+        "name": spec.name or _name_of(file),
+        "workload": workload,
+        "slo": slos,
+        "serving": serving,
+    }
+    return ScenarioPlan(
+        sections=spec.model_copy(update=filled),
+        sha256=_digest(written, slos, folder),
+        folder=folder,
+        scaling=setup,
+        manifests=manifests,
+    )
+
+
+def _digest(spec: Scenario, slos: dict[str, SloClass], folder: Path) -> str:
+    """The digest of the values in force, independent of how they were written or set.
+
+    The choices of `plan` are excluded: no run depends on them. The bytes of manifests are included:
+    they matter as much as the scenario.
+    """
+    values = digest_data(spec)
+    del values["plan"]
+    for section in ("scaling", "gangs"):
+        named = getattr(getattr(spec, section), "manifests", ())
+        if named:
+            values[section]["manifests"] = [
+                [path, hashlib.sha256((folder / path).read_bytes()).hexdigest()] for path in named
+            ]
+    values["slo"] = {
+        name: [slo.priority, slo.ttft_s, slo.tpot_s, slo.e2e_s] for name, slo in slos.items()
+    }
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _name_of(file: Path) -> str:
+    """The file's name without its extension, as a valid scenario name."""
+    word = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).lstrip("._-")
+    return word[:LONGEST_NAME] or "scenario"
+
+
+def _slos(spec: Scenario) -> dict[str, SloClass]:
+    slos = {}
+    for name in sorted({*BUILT_IN_PRIORITIES, *spec.slo}):
+        slo = spec.slo.get(name, SloClass())
+        slos[name] = slo.model_copy(update={"priority": priority_of(name, slo)})
+    return slos
 
 
 def json_schema() -> dict[str, Any]:
