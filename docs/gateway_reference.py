@@ -55,8 +55,8 @@ With a token bucket or `budgets`, answers have `x-ratelimit-limit-tokens`, `-rem
 
 ## The access log
 
-`live.access_log` has a line of JSON for each request: `time` (Unix, of its end), `id`, `path`, `status` (499: the client left before it got one), `outcome`, `reason`, `tenant`, `slo`, `model`, `stream`,
-`attempts`, `server`, `queued_s`, `first_byte_s`, `duration_s`, `prompt_tokens`, `cached_tokens`, `output_tokens`. The outcome of an invalid request is `invalid`, without a ready server (503) `rejected`. It has no prompts, keys or client addresses.
+`live.access_log` has a line of JSON per request: `time` (Unix, of its end), `id`, `path`, `status` (499: the client left before it got one), `outcome`, `reason`, `tenant`, `slo`, `model`, `stream`,
+`attempts`, `server`, `queued_s`, `first_byte_s`, `duration_s`, `prompt_tokens`, `cached_tokens`, `output_tokens` (estimated if cut off). The outcome of an invalid request is `invalid`, without a ready server (503) `rejected`. It has no prompts, keys or client addresses.
 
 ## How a request ends
 

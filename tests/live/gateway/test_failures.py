@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from pathlib import Path
 
 import aiohttp
@@ -188,6 +189,68 @@ def test_an_answer_that_breaks_off_never_looks_complete(end: str) -> None:
             assert len(it.servers[0].requests) == 1
             assert [key[1] for key in it.program.proxy.metrics.outcomes] == ["cut_off"]
             it.settled()
+
+    run(test())
+
+
+def test_a_cut_stream_has_the_time_of_its_first_byte_and_as_many_tokens_as_others_per_event(
+    tmp_path: Path,
+) -> None:
+    usage = {"prompt_tokens": 7, "completion_tokens": 30, "total_tokens": 37}
+    last = json.dumps({"choices": [], "usage": usage}, separators=(",", ":")).encode()
+
+    async def several(_: Received, writer: asyncio.StreamWriter, server: FakeServer) -> None:
+        writer.write(STREAM_HEAD)
+        for word in ("a b c d e", "f g h i j", "k l m n o"):
+            writer.write(chunk(event(word)))
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        if len(server.requests) > 1:
+            writer.transport.abort()
+            return
+        for word in ("p", "q", "r"):
+            writer.write(chunk(event(word)))
+        writer.write(chunk(b"data: " + last + b"\n\n") + chunk(DONE) + b"0\r\n\r\n")
+
+    async def test() -> None:
+        files = (f"live.access_log={tmp_path / 'access'}", f"live.trace={{folder: {tmp_path}}}")
+        async with bed(several, sets=files) as it:
+            assert (await it.ask(chat(stream=True))).whole
+            assert not (await it.ask(chat(stream=True))).whole
+            it.settled()
+
+    run(test())
+    for name, first in (("access", "first_byte_s"), ("trace-000001.jsonl", "ttft")):
+        whole, cut = (json.loads(line) for line in (tmp_path / name).read_text().splitlines())
+        assert (whole["outcome"], whole["output_tokens"]) == ("completed", 30)
+        assert (cut["outcome"], cut["output_tokens"]) == ("cut_off", 15)
+        assert 0.0 < cut[first] < 10.0
+
+
+def test_a_server_that_misses_a_check_is_not_called_unready_and_its_recovery_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "windtunnel.gateway")
+
+    async def test() -> None:
+        async with bed(sets=("live.health.failures=3",)) as it:
+            server, url = it.servers[0], it.servers[0].url
+            probe = it.program._watched[url].probe
+            caplog.clear()
+            server.healthy = False
+            await it.until(lambda: bool(probe.said))
+            server.healthy = True
+            await it.until(lambda: not probe.said)
+            assert it.core.servers[0].availability.healthy
+            assert not caplog.records
+            server.healthy = False
+            await it.until(lambda: not it.core.servers[0].availability.healthy)
+            server.healthy = True
+            await it.until(lambda: it.core.servers[0].availability.healthy)
+            assert [one.getMessage() for one in caplog.records] == [
+                f"{url} is unhealthy: 3 failed health checks, /health answers 503",
+                f"{url} is ready",
+            ]
 
     run(test())
 

@@ -9,6 +9,7 @@ import pytest
 from tests.live.gateway.bed import bed, chat, friendly, run
 from windtunnel.cli.main import main
 from windtunnel.live.gateway.audit import audit
+from windtunnel.live.gateway.incident import step_times_of
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load
 
@@ -90,6 +91,20 @@ def test_the_folder_replays_exactly_simulates_and_holds_no_secret(cut: Cut, reco
     everything = b"".join(path.read_bytes() for path in folder.iterdir())
     for secret in (*PROMPT.split()[1:4], KEY, SERVER_KEY, "CLIENT_KEY", "jane", str(recorded)):
         assert secret.encode() not in everything, secret
+
+
+def test_step_times_follow_streams_then_whole_answers_and_are_else_an_assumption() -> None:
+    plain = {"prompt_tokens": 100, "output_tokens": 50}
+    streamed = step_times_of([{**plain, "ttft": 0.5, "e2e": 0.5 + 49 * 0.03}])
+    assert (round(streamed.fixed_s, 9), round(streamed.prefill_s, 9)) == (0.03, 0.0047)
+    assert streamed.source == "estimated from the streams in the trace"
+    queued = [{**plain, "e2e": 60.0}] * 3
+    found = step_times_of([{**plain, "e2e": 2.0}, *queued])
+    assert (found.fixed_s, found.prefill_s) == (0.04, 0.0)
+    assert found.source.startswith("estimated from the times of whole answers per token")
+    unknown = step_times_of([{**plain, "outcome": "cut_off", "ttft": 0.1}])
+    assert unknown.fixed_s == 0.02
+    assert unknown.source == "assumed (20 ms): the trace has no complete answer"
 
 
 def test_a_decision_that_was_changed_by_hand_is_found(cut: Cut, recorded: Path) -> None:

@@ -52,6 +52,7 @@ def incident(
         policies_only,
         scenario_of,
         started_at,
+        step_times_of,
         stretch_of,
         trace_of,
     )
@@ -76,13 +77,17 @@ def incident(
         rows = cut_trace(gateway_rows(files), cut.requests, folder.draft(TRACE))
         report = audit(folder.draft(LOG))
         settings = policies_only(head.data["settings"])
-        scenario = HEADER + yaml.safe_dump(scenario_of(settings, cut, rows), sort_keys=False)
+        times = step_times_of(rows)
+        scenario = HEADER.format(times.source)
+        scenario += yaml.safe_dump(scenario_of(settings, cut, times), sort_keys=False)
         counts = {name: value for name, value in cut._asdict().items() if name != "requests"}
         summary = {"from_s": stretch.from_s, "to_s": stretch.to_s, **counts, "traced": len(rows)}
         summary["audit"] = report.difference or "passed"
         folder.put({SCENARIO: scenario.encode(), SUMMARY: result_bytes(summary)})
     if len(rows) < len(cut.requests):
         note(f"the trace has {len(rows):,} of {len(cut.requests):,} requests")
+    if not times.prefill_s:
+        note(f"step times are {times.source}")
     click.echo(f"{cut.arrived:,} requests arrived; {report.decisions:,} decisions")
     if report.difference:
         click.echo(f"the decisions do not follow from the log: {report.difference}")
@@ -92,6 +97,7 @@ def incident(
 
 
 HEADER = """\
-# Cut out of a gateway's log and trace. Policies are those of the gateway; step times are estimated
-# from the answers in the trace. Name the model and the accelerator of the servers for better ones.
+# Cut out of a gateway's log and trace. Policies are those of the gateway. Step times are
+# {}.
+# Name the model and the accelerator of the servers for better ones.
 """

@@ -33,7 +33,7 @@ REMOVED_KEY: Final = "REMOVED"
 BLOCK_TOKENS: Final = 16
 UNKNOWN_STEP_S: Final = 0.02
 FAST_SHARE: Final = 4
-"""The fastest quarter of requests are assumed not to have queued: their TTFT is prefill time."""
+"""The fastest quarter of requests are assumed not to have queued."""
 
 
 class LogStretch(NamedTuple):
@@ -237,26 +237,54 @@ def cut_trace(
     return found
 
 
-def scenario_of(
-    settings: Mapping[str, Any], cut: CutLog, rows: Sequence[Mapping[str, Any]]
-) -> dict[str, Plain]:
-    """A scenario of the interval: the gateway's policies, and servers with the trace's timing.
+class TracedStepTimes(NamedTuple):
+    """The step times of servers, as far as a trace shows them."""
 
-    Step times are those of the trace as a whole, in place of a model and an accelerator.
-    """
-    serving = dict(settings.get("serving") or {})
-    per_token = [
+    fixed_s: float
+    prefill_s: float
+    """Of one prompt token."""
+    source: str
+    """Where they come from, as the end of a sentence."""
+
+
+def step_times_of(rows: Sequence[Mapping[str, Any]]) -> TracedStepTimes:
+    """From the streams of a trace, otherwise from its whole answers, otherwise an assumption."""
+    streamed = [
         (row["e2e"] - row["ttft"]) / (row["output_tokens"] - 1)
         for row in rows
         if row.get("ttft") is not None and row.get("e2e") and row["output_tokens"] > 1
     ]
-    fixed_s = max(1e-4, median(per_token)) if per_token else UNKNOWN_STEP_S
-    computed = sorted(
+    if not streamed:
+        whole = [
+            row["e2e"] / row["output_tokens"]
+            for row in rows
+            if row.get("e2e") and row["output_tokens"] > 0
+        ]
+        if not whole:
+            source = f"assumed ({1e3 * UNKNOWN_STEP_S:g} ms): the trace has no complete answer"
+            return TracedStepTimes(UNKNOWN_STEP_S, 0.0, source)
+        source = "the times of whole answers per token: without streams, prefill is part of them"
+        return TracedStepTimes(max(1e-4, _fastest(whole)), 0.0, f"estimated from {source}")
+    fixed_s = max(1e-4, median(streamed))
+    computed = [
         max(0.0, row["ttft"] - fixed_s) / max(1, row["prompt_tokens"] - row.get("cached_tokens", 0))
         for row in rows
         if row.get("ttft") is not None and row["prompt_tokens"] > 0
-    )
-    prefill_s = median(computed[: max(1, len(computed) // FAST_SHARE)]) if computed else 0.0
+    ]
+    prefill_s = _fastest(computed) if computed else 0.0
+    return TracedStepTimes(fixed_s, prefill_s, "estimated from the streams in the trace")
+
+
+def _fastest(values: list[float]) -> float:
+    return median(sorted(values)[: max(1, len(values) // FAST_SHARE)])
+
+
+def scenario_of(
+    settings: Mapping[str, Any], cut: CutLog, times: TracedStepTimes
+) -> dict[str, Plain]:
+    """A scenario of the interval: the gateway's policies, and servers with the trace's timing, in
+    place of a model and an accelerator."""
+    serving = dict(settings.get("serving") or {})
     blocks = max(2, cut.cache_tokens // BLOCK_TOKENS) if cut.cache_tokens else 50_000
     serving["pools"] = [
         {
@@ -266,8 +294,8 @@ def scenario_of(
             "engine": {"max_num_seqs": cut.slots, "kv_blocks": blocks},
             "step_time": {
                 "model": "linear",
-                "fixed": f"{1e6 * fixed_s:.1f}us",
-                "per_prefill_token": f"{1e6 * prefill_s:.3f}us",
+                "fixed": f"{1e6 * times.fixed_s:.1f}us",
+                "per_prefill_token": f"{1e6 * times.prefill_s:.3f}us",
             },
         }
         for role, count in cut.roles.items()

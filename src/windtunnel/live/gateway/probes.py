@@ -155,21 +155,25 @@ class ServerProbe:
 
     async def watch_health(self) -> None:
         """Checks health until cancelled."""
-        failures, checks = 0, 0
+        failures, checks, logged = 0, 0, ""
         while True:
             what = await self._check(models=checks % MODELS_EVERY == 0)
             core, now_s = self._proxy.core, self._proxy.now_s()
             healthy = core.servers[self._number].availability.healthy
             if what:
                 failures += 1
-                if what != self.said:
-                    _log.warning("%s is not ready: %s", self._address.url, what)
                 self.said = what
                 checks = 0
                 if healthy and (failures >= self._health.failures or self._asleep):
+                    healthy, logged = False, what
+                    why = what if self._asleep else f"{failures} failed health checks, {what}"
+                    _log.warning("%s is unhealthy: %s", self._address.url, why)
                     core.unhealthy(self._number, what, now_s)
+                if not healthy and what != logged:
+                    logged = what
+                    _log.warning("%s is not ready: %s", self._address.url, what)
             else:
-                failures, self.said = 0, ""
+                failures, self.said, logged = 0, "", ""
                 checks += 1
                 if not healthy:
                     _log.info("%s is ready", self._address.url)

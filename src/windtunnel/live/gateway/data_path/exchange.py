@@ -497,6 +497,8 @@ class Exchange(AnswerReceiver):
         """The only way an exchange ends; `told`: the core decided the end and knows of it."""
         assert not self.over
         self._strand()
+        if self.usage is None and self.stream is not None:
+            self.usage = self.stream.usage  # so far, if every event has it
         self.over = True
         self.outcome = outcome
         self.reason = reason
@@ -534,10 +536,11 @@ class Exchange(AnswerReceiver):
 
     @property
     def output_tokens(self) -> int:
-        """As counted by the server, otherwise the number of stream events."""
+        """As counted by the server, otherwise estimated from the events of the stream."""
         if self.usage is not None:
             return self.usage.output
-        return self.stream.events if self.stream is not None else 0
+        stream = self.stream
+        return self._proxy.prompts.streamed(self.model, stream.events) if stream is not None else 0
 
 
 def _is_event_stream(headers: list[tuple[bytes, bytes]]) -> bool:

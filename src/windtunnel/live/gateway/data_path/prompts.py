@@ -15,6 +15,8 @@ MOST_BLOCKS: Final = 256
 BYTES_PER_TOKEN: Final = 4
 """The initial ratio; the usage that servers report corrects it."""
 RATE_OF_LEARNING: Final = 0.02
+KEPT_STREAMS: Final = 0.9
+"""The weight of earlier streams beside the latest."""
 MOST_KEYS: Final = 100_000
 
 
@@ -30,6 +32,7 @@ class PromptReader:
     def __init__(self, secret: bytes) -> None:
         self._secret: Final = secret
         self._bytes_per_token: Final[dict[str, float]] = {}
+        self._streams: Final[dict[str, tuple[float, float]]] = {}  # recent tokens and events
         self._keys: Final[dict[int, int]] = {}  # by chain state, since prompts share prefixes
 
     def tokens(self, model: str, size: int) -> int:
@@ -42,6 +45,18 @@ class PromptReader:
             known = self._bytes_per_token.get(model, BYTES_PER_TOKEN)
             seen = min(max(size / tokens, 0.25), 64.0)
             self._bytes_per_token[model] = known + RATE_OF_LEARNING * (seen - known)
+
+    def streamed(self, model: str, events: int) -> int:
+        """The estimated number of tokens in this many events of a stream: busy servers send several
+        in an event, and an event without any (a role, a finish reason) is taken for one."""
+        tokens, seen = self._streams.get(model, (0.0, 0.0))
+        return round(events * tokens / seen) if tokens > seen else events
+
+    def learn_stream(self, model: str, events: int, tokens: int) -> None:
+        """Learns from the usage that a server reported for a stream of this many events."""
+        if events > 0 and 0 < tokens <= LARGEST_TOKENS:
+            known, seen = self._streams.get(model, (0.0, 0.0))
+            self._streams[model] = (KEPT_STREAMS * known + tokens, KEPT_STREAMS * seen + events)
 
     def chain(self, model: str, salt: str, prompt: bytes) -> tuple[list[int], list[int]]:
         """The keys of the prompt's blocks, and the token at which each ends.

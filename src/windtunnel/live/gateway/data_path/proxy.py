@@ -133,7 +133,7 @@ class Proxy:
         self.retrievals: Final[dict[Retrieval, None]] = {}  # of stored responses, in flight
         self._asks_usage: Final = asks_usage
         self._exchange_type: Final = DryRunExchange if dry_run else Exchange
-        self._prompts: Final = prompts
+        self.prompts: Final = prompts
         self._exchanges: Final[dict[int, Exchange]] = {}
         self._arrivals: Final[dict[int, RequestArrival]] = {}
         self._keys: dict[bytes, KeyHolder] = {}
@@ -361,6 +361,7 @@ class Proxy:
         metrics.ended(exchange.model, exchange.outcome, exchange.reason)
         if exchange.outcome == COMPLETED:
             ttft_s = first_s - exchange.arrived_s
+            stream = exchange.stream
             if output > 1 and exchange.streams:
                 tpot_s = (now_s - first_s) / (output - 1)
             model = metrics.of(exchange.model)
@@ -374,12 +375,16 @@ class Proxy:
             if usage is not None:
                 model.prompt_tokens += usage.prompt
                 model.output_tokens += output
-                self._prompts.learn(exchange.model, exchange.prompt_bytes, usage.prompt)
+                self.prompts.learn(exchange.model, exchange.prompt_bytes, usage.prompt)
+                if stream is not None:
+                    self.prompts.learn_stream(exchange.model, stream.events, output)
         if not told:
             request = self.core.requests.get(number)
             sent_s = request.record.sent_s if request is not None else exchange.arrived_s
             since_sent_s = first_s - sent_s if ttft_s >= 0.0 else -1.0
             self.core.ended(number, exchange.outcome, now_s, since_sent_s, tpot_s)
+        if first_s >= 0.0:
+            ttft_s = first_s - exchange.arrived_s
         if self.trace is not None:
             self.trace.add(trace_row(exchange, arrival, self.core, self.trace, now_s, ttft_s))
         if self.access_log is not None:
@@ -481,7 +486,7 @@ class Proxy:
         self, model: str, salt: str, prompt: bytes, body: bytes
     ) -> tuple[int, list[int], list[int]]:
         """A prompt's tokens and prefix chain: exact with a tokenizer, else estimated from bytes."""
-        prompts = self._prompts
+        prompts = self.prompts
         if self.tokenizers:
             tokenizer = self.tokenizers.get(self.core.base_of(model))
             exact = None

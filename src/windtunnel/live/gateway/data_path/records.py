@@ -49,9 +49,12 @@ def trace_row(
     if count:
         row.prefix_keys = keys[:count]
         row.prefix_ends = ends[:count]
+    stream = exchange.stream
+    if exchange.streams and (
+        exchange.outcome == COMPLETED or (stream is not None and stream.events > 0)
+    ):
+        row.ttft = ttft_s
     if exchange.outcome == COMPLETED:
-        if exchange.streams:
-            row.ttft = ttft_s
         row.e2e = now_s - exchange.arrived_s
         if usage is not None:
             row.cached_tokens = usage.cached
