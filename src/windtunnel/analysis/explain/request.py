@@ -325,10 +325,9 @@ def _slow_chain(
     pool = str(_owner(row, interval)[0])
     about = ABOUT[interval.name].format(f"{took(slow.seconds)} longer")
     since_s = run.series.backlog_since(pool, slow.start_s, only_model=not run.result.get("models"))
-    since_s = min(
-        since_s, nextafter(slow.shortage.end_s, 0.0)
-    )  # it may be over, but not its effect
-    short = CapacityWait(pool, slow.start_s, slow.end_s, "", since_s, kept_s(run))
+    queued = since_s < slow.start_s
+    since_s = min(since_s, nextafter(slow.shortage.end_s, 0.0))  # its effect may outlast it
+    short = CapacityWait(pool, slow.start_s, slow.end_s, "", since_s, kept_s(run), queued)
     chain = why_short(run.history, run.result, short, about)
     steps = [CauseStep(slow.start_s, SERVER, slow.in_words(server))]
     if slow.shortage.whole:
