@@ -6,6 +6,7 @@ import pytest
 
 from windtunnel.analysis.explain.capacity import CapacityWait, why_short
 from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent
+from windtunnel.analysis.explain.pool_sizes import PoolSizes, SizeChange
 from windtunnel.analysis.explain.steps import moment, took
 from windtunnel.core.vocabulary import LOST_IN_FAULT, RECLAIMED
 
@@ -126,6 +127,48 @@ def test_a_fault_of_a_rack_a_zone_or_of_later_took_the_servers_on_its_machines(
     )
     assert (chain.root.layer, chain.root.ids) == ("fault", ["fault-2"])
     assert [life.is_struck_by(log.faults["fault-2"]) for life in log.lives] == [False, True, False]
+
+
+def test_a_server_that_is_never_replaced_is_missing_until_the_end() -> None:
+    log = ControlHistory(
+        [
+            *BEGINNING,
+            fault(30.0, "main-1", until=30.0, kind="engine-crash"),
+            replica(30.0, "gone", 1, "its engine crashed"),
+        ]
+    )
+    assert [(one.start_s, one.whole, one.least) for one in log.sizes("main").shortages] == [
+        (30.0, 2, 1)
+    ]
+    for start_s, layer in ((20.0, "pool"), (500.0, "fault")):
+        wait = CapacityWait("main", start_s, start_s + 5.0, "main 0", start_s)
+        assert why_short(log, {"scaling": None}, wait, "a wait").root.layer == layer
+
+
+def test_a_pool_is_short_of_what_it_had_until_it_has_it_or_the_autoscaler_wants_less() -> None:
+    ready = [SizeChange(0.0, 1, 1)] * 4
+    lost = SizeChange(10.0, -1, -1, taken=True)
+    back = [SizeChange(10.0, present=1), SizeChange(50.0, ready=1)]
+    found = {
+        "lost": PoolSizes([*ready, lost]),
+        "back": PoolSizes([*ready, lost, *back]),
+        "fewer": PoolSizes([*ready, lost, SizeChange(30.0, wanted=3)]),
+        "limited": PoolSizes([*ready, SizeChange(30.0, wanted=6), SizeChange(40.0, wanted=4)]),
+    }
+    spans = {
+        name: [(one.start_s, one.end_s) for one in sizes.shortages] for name, sizes in found.items()
+    }
+    inf = float("inf")
+    assert spans == {
+        "lost": [(10.0, inf)],
+        "back": [(10.0, 50.0)],
+        "fewer": [(10.0, 30.0)],
+        "limited": [(30.0, 40.0)],
+    }
+    assert [(one.start_s, one.end_s) for one in found["limited"].late] == [(0.0, 30.0)]
+    assert found["back"].share_ready(0.0, 20.0) == pytest.approx(7 / 8)
+    assert found["back"].short_at(49.0) is not None
+    assert found["back"].short_at(50.0) is None
 
 
 def test_a_need_that_cannot_be_met_is_the_root_of_who_waits_for_it() -> None:

@@ -205,6 +205,10 @@ def test_a_fault_is_the_root_of_what_it_caused(tmp_path: Path) -> None:
     assert steps[1]["seconds"]["ready"] == pytest.approx(5.0)
     at = data(run, "--at", "3s")
     assert "main: 1 starting" in " ".join(step["says"] for step in at["layers"])
+    (cause,) = [step for step in at["layers"] if step["layer"] == "fault"]
+    says = "main has had too few servers since 2 s: engine-crash (at 2 s) hit main-0"
+    assert (cause["says"], cause["ids"]) == (says, [name])
+    assert not [step for step in data(run, "--at", "1s")["layers"] if step["layer"] == "fault"]
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,7 @@ from windtunnel.analysis.explain.steps import (
     moment,
     took,
 )
+from windtunnel.core.vocabulary import RUN_BEGINS
 
 if TYPE_CHECKING:
     from windtunnel.analysis.explain.run import ExplainedRun
@@ -184,7 +185,7 @@ def _lost(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
 def loss(history: ControlHistory, life: ReplicaLife) -> CauseStep:
     """How a server was lost, and with which machine."""
     gone_s = life.since[GONE]
-    says = f"{life.title} was lost: {life.ended}"
+    says = f"{life.title} {f'was lost: {life.ended}' if life.was_lost else 'drained'}"
     for machine in life.machines:
         failed = [
             one
@@ -222,7 +223,9 @@ def _came(
     if decision is not None:
         steps.append(_decided(decision, wait))
     elif first.instead_of is None:
-        steps.append(CauseStep(first.asked_s, POOL, f"requested: {first.reason}"))
+        why = "to keep the size of the pool" if first.reason == RUN_BEGINS else first.reason
+        says = f"{first.title} was requested: {why}"
+        steps.append(CauseStep(first.asked_s, POOL, says))
     steps.append(_way(first))
     steps += _unplaced(history, first)
     for came in arrivals_of(history, first):
@@ -397,8 +400,8 @@ def _longest(
 ) -> CauseStep:
     total_s = sum(part.seconds for part in parts)
     longest = max(among or parts, key=lambda part: part.seconds)
-    part = took(longest.seconds) if len(parts) > 1 else "all"
-    says = f"{life.title} was {until} after {took(total_s)}, of which {part} {longest.says}"
+    part = f"of which {took(longest.seconds)}" if len(parts) > 1 else "all of it"
+    says = f"{life.title} was {until} after {took(total_s)}, {part} {longest.says}"
     seconds = {part.says: part.seconds for part in parts}
     return CauseStep(longest.at_s, longest.layer, says, longest.ids, seconds, longest.cause)
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from windtunnel.analysis.explain.account import PAUSED, TimeInterval
+from windtunnel.analysis.explain.slowdown import batch_of
 from windtunnel.analysis.long_prompts import LONG, LongPrompt, mean_tokens
 from windtunnel.analysis.phases import (
     DECODE,
@@ -45,7 +46,7 @@ def sentence(
     if interval.name == PREFILL:
         return _prefill(run, row, took, ahead_of(run, row, interval))
     if interval.name == DECODE:
-        return _decode(run, row, interval.took_s if row.outcome == "timed_out" else own_s)
+        return _decode(run, row, interval, own_s)
     if interval.name in (RETRY, PAUSED):
         return _lost(row, interval, took)
     sample = run.series.sample_at(interval.start_s)
@@ -127,20 +128,33 @@ def _prefill(run: ExplainedRun, row: RequestRow, took: str, ahead: list[LongProm
     return f"its prompt took {took} to compute, in steps shared with {_others(run, ahead)}"
 
 
-def _decode(run: ExplainedRun, row: RequestRow, took_s: float) -> str:
+def _decode(run: ExplainedRun, row: RequestRow, interval: TimeInterval, own_s: float) -> str:
     tokens = row.output_tokens
     if row.outcome == "unfinished":
         return f"still on its {tokens:,} output tokens at the end of the run"
     if row.outcome == "timed_out":
-        return f"its client left {format_duration(took_s)} into a response of {tokens:,} tokens"
-    each_s = took_s / max(tokens - 1, 1)
+        took = format_duration(interval.took_s)
+        return f"its client left {took} into a response of {tokens:,} tokens"
+    each_s = own_s / max(tokens - 1, 1)
     each = f"{tokens:,} tokens at {format_duration(each_s)} each"
     median_s = run.result["latency"]["tpot"]["p50"]
     if median_s and each_s > SLOW * median_s:
-        return f"slow tokens: {each}, {each_s / median_s:.1f} times the median"
+        shared = _shared_steps(run, row, interval)
+        return f"slow tokens: {each}, {each_s / median_s:.1f} times the median{shared}"
     if tokens > LONG * mean_tokens(run.result, "output"):
         return f"a long response: {each}"
     return f"its response of {each}"
+
+
+def _shared_steps(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> str:
+    """What its steps were shared with, if that made them long."""
+    ahead = run.long_prompts.ahead(row.server, interval, row.id)
+    if ahead:
+        return f", in steps shared with {_others(run, ahead)}"
+    batch, usual = batch_of(run, row.server, interval)
+    if batch <= usual:
+        return ""
+    return f", in batches of {batch:.0f} requests, where {usual:.0f} are usual"
 
 
 def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, interval: TimeInterval) -> str:

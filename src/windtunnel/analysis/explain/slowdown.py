@@ -153,6 +153,20 @@ def loads_of(run: ExplainedRun, pool: str) -> PoolLoads:
     return known[pool]
 
 
+def batch_of(run: ExplainedRun, owner: Owner, interval: TimeInterval) -> tuple[float, float]:
+    """The mean batch of a server in an interval, and the usual batch of its pool; 0 if not
+    known."""
+    import numpy as np
+
+    pool, place = owner[0], run.series.place_of(owner)
+    loads = loads_of(run, pool) if pool is not None and place is not None else None
+    if loads is None or place is None or loads.line is None:
+        return 0.0, 0.0
+    inside = loads.overlaps(interval.start_s, interval.end_s)
+    batch = loads.running[:, loads.places.index(place)]
+    return float(np.average(batch, weights=inside)) if inside.any() else 0.0, loads.line.usual
+
+
 def _latest_s(run: ExplainedRun, short: Shortage) -> float:
     """When the requests that gathered in a shortage have ended, at most."""
     end_s = min(short.end_s, run.end_s)

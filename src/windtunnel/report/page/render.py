@@ -8,6 +8,7 @@ from typing import Any
 
 from windtunnel.analysis.explain.overview import slowest_in_words
 from windtunnel.analysis.explain.request import SlowRequest, slow_requests
+from windtunnel.analysis.explain.steps import moment
 from windtunnel.analysis.figures import LATENCIES, NOTHING, OUTCOMES
 from windtunnel.analysis.phases import NAMES, PHASES, Owner
 from windtunnel.analysis.run import AnalyzedRun, read_run
@@ -56,6 +57,7 @@ def render(run: AnalyzedRun) -> str:
     filters: dict[str, Callable[..., str]] = {
         "duration": format_duration,
         "brief": brief,
+        "moment": moment,
         "server": _server,
     }
     return document(
