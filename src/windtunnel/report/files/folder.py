@@ -4,8 +4,8 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +15,7 @@ import msgspec
 from windtunnel._start import IS_PROGRAM
 from windtunnel.analysis import run_folder
 from windtunnel.core.errors import OutputError
-from windtunnel.core.files import DRAFT, READY, Draft, alone_in
+from windtunnel.core.files import DRAFT, READY, Draft, alone_in, writing
 from windtunnel.core.memory import available_bytes
 from windtunnel.core.telemetry import RunLog
 from windtunnel.report.files.control_log import ControlLog
@@ -34,16 +34,6 @@ ANOTHER_FOLDER = "choose another folder with -o"
 def result_bytes(result: Any) -> bytes:
     """The result as JSON; the same result gives the same bytes."""
     return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
-
-
-@contextmanager
-def _sentences(path: Path, hint: str) -> Iterator[None]:
-    """Turns operating-system errors about a path into sentences."""
-    try:
-        yield
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise OutputError(f"cannot write results: {reason}", where=str(path), hint=hint) from error
 
 
 class WholeFolder:
@@ -172,7 +162,7 @@ class WholeFolder:
             shutil.rmtree(ready)
 
     def _place(self) -> Any:
-        return _sentences(self.path, ANOTHER_FOLDER)
+        return writing(self.path, ANOTHER_FOLDER)
 
     def _refuse_a_file(self) -> None:
         if self.path.is_file():
@@ -343,4 +333,4 @@ class WholeFile:
             self._draft.remove()
 
     def _place(self) -> Any:
-        return _sentences(self._path, f"choose another file with {self._option}")
+        return writing(self._path, f"choose another file with {self._option}")
