@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -324,6 +325,37 @@ def test_a_reload_says_which_changes_need_a_restart(
     assert "a restart is needed for live.retries.attempts" in caplog.text
 
 
+def test_a_reload_names_settings_as_they_are_written_and_success_is_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "windtunnel.gateway")
+    router = "serving: {router: {policy: weighted, scorers: {%s}}}\n"
+
+    async def test() -> None:
+        file = config(tmp_path, router % "prefix-cache: 2")
+        async with bed(config=file) as it:
+            caplog.clear()
+            os.kill(os.getpid(), signal.SIGHUP)
+            await it.until(lambda: "reload" in caplog.text)
+            assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+                ("INFO", "the configuration was reloaded")
+            ]
+            caplog.clear()
+            file.write_text(router % "queue-depth: 1")
+            os.kill(os.getpid(), signal.SIGHUP)
+            await it.until(lambda: "reload" in caplog.text)
+
+    run(test())
+    named = caplog.text.partition("needed for ")[2].split("\n")[0]
+    path = "serving.router.scorers"
+    assert named == f"{path}.prefix-cache, {path}.queue-depth"
+
+
+def test_two_spellings_are_one_server() -> None:
+    spelled = ["http://10.0.0.1:8000", "http://10.0.0.1:8000/v1", "http://10.0.0.1:8000/v1/"]
+    assert len(read_settings(None, (), spelled).settings.live.servers) == 1
+
+
 def test_a_reload_names_servers_whose_settings_changed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -437,7 +469,10 @@ def test_sigterm_refuses_the_queue_and_lets_answers_end(tmp_path: Path) -> None:
         ("live: {servers: [{url: 'http://u:p@x'}]}", "no password"),
         ("live: {servers: [{url: 'http://x/other'}]}", "is not passed on"),
         ("live: {servers: [{url: 'http://x'}, {url: 'http://x'}]}", "listed twice"),
-        ("live: {listen: nowhere}", "not an address"),
+        ("live: {servers: [{url: 'http://x/v1'}, {url: 'http://X:80/v1/'}]}", "listed twice"),
+        ("live: {servers: [{url: 'http://['}, {url: 'http://['}]}", "not an http:// or https://"),
+        ("live: {listen: nowhere}", "'nowhere' is not an address; allowed: HOST:PORT, such as"),
+        ("live: {listen: 8080}", "8080 is not an address; allowed: HOST:PORT, such as"),
         ("live: {certificate: a.pem}", "go together"),
         ("live: {clients: [{key_env: K, classes: [vip]}]}", "there is no class 'vip'"),
         ("slo: {vip: {}}", "no priority"),

@@ -404,9 +404,10 @@ def test_a_server_that_leaves_the_list_is_drained_and_one_that_joins_is_used(
             assert (len(old.requests), len(new.requests)) == (1, 1)
             go.set()
             assert (await under_way).whole
-            # Gone, it is asked no more and not shown; back at its address, it is the same server.
-            await old.stop()
+            # Gone, it is asked no more and not shown, although it answers; back at its address, it
+            # is the same server.
             await it.until(lambda: it.core.servers[1].gone)
+            await old.stop()
             assert old.url not in [one["server"] for one in it.program.servers()]
             await asyncio.sleep(0.2)
             await old.start(old.port)

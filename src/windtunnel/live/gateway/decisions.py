@@ -84,7 +84,8 @@ class LiveServer:
 
     @property
     def gone(self) -> bool:
-        """Whether it was drained, has no request in flight, and no longer answers."""
+        """Whether it was drained, has no request in flight, and is no longer checked or does not
+        answer."""
         state = self.availability
         return state.draining and not state.healthy and not self.in_flight
 

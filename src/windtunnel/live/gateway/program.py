@@ -36,10 +36,10 @@ from windtunnel.live.gateway.probes import ServerProbe
 from windtunnel.live.gateway.request_trace import RequestTrace
 from windtunnel.live.gateway.settings import (
     Configuration,
-    GatewayFile,
     HostPort,
     LiveSettings,
     ServerEntry,
+    server_base,
     split_address,
 )
 from windtunnel.live.system import connections_allowed, run_until_stopped, settle_memory
@@ -73,7 +73,7 @@ class GatewayProgram:
     ) -> None:
         settings, written, folder, objectives, _ = configuration
         self.settings = settings
-        self._started: Final = settings
+        self._started: Final = configuration
         self._environment: Final = environment
         self._reload: Final = reload
         live = settings.live
@@ -161,8 +161,7 @@ class GatewayProgram:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-                if server is not None:
-                    server.close()
+                (bound if server is None else server).close()
                 self._close_files()
 
     def _open_files(self) -> None:
@@ -187,9 +186,9 @@ class GatewayProgram:
 
     def _take_servers(self, live: LiveSettings) -> None:
         """Adds new servers, drains those no longer listed, and restores those that returned."""
-        wanted = {entry.url.rstrip("/"): entry for entry in live.servers}
+        wanted = {server_base(entry.url): entry for entry in live.servers}
         for url, found in self._discovery.servers().items():
-            wanted.setdefault(url, found)
+            wanted.setdefault(server_base(url), found)
         core, now_s = self.proxy.core, self.proxy.now_s()
         for url, entry in wanted.items():
             known = self._watched.get(url)
@@ -228,9 +227,14 @@ class GatewayProgram:
         self._watched[url] = WatchedServer(number, entry, probe, tasks)
 
     def _leave_gone(self) -> None:
-        """Stops probing servers that have left the list and no longer answer."""
+        """Forgets servers that have left the list and have no more requests."""
+        core = self.proxy.core
         for one in self._watched.values():
-            if one.tasks and self.proxy.core.servers[one.number].gone:
+            server = core.servers[one.number]
+            state = server.availability
+            if one.tasks and state.draining and not server.in_flight:
+                if state.healthy:  # should it come back, it is checked first
+                    core.unhealthy(one.number, "it left the list", self.proxy.now_s())
                 for task in one.tasks:
                     task.cancel()
                 one.tasks.clear()
@@ -267,7 +271,8 @@ class GatewayProgram:
     def _on_hangup(self) -> None:
         """On SIGHUP: reloads servers and keys; requests in flight continue."""
         try:
-            settings = self._reload().settings
+            reloaded = self._reload()
+            settings = reloaded.settings
             self._use_keys(settings.live)
             self._take_servers(settings.live)
             if self.proxy.access_log is not None:
@@ -275,14 +280,14 @@ class GatewayProgram:
         except (InputError, OutputError) as error:
             gateway_log.error("the configuration was not reloaded: %s", error)
             return
-        waiting = _not_reloaded(self._started, settings) + self._changed_servers(settings.live)
+        waiting = _not_reloaded(self._started, reloaded) + self._changed_servers(settings.live)
         self.settings = settings
         if waiting:
             gateway_log.warning(
                 "servers and keys were reloaded; a restart is needed for %s", ", ".join(waiting)
             )
         else:
-            gateway_log.warning("the configuration was reloaded")
+            gateway_log.info("the configuration was reloaded")
 
     def _changed_servers(self, live: LiveSettings) -> list[str]:
         """Servers that remain listed, but with settings other than those they joined with."""
@@ -290,7 +295,7 @@ class GatewayProgram:
         return [
             f"live.servers[{number}]"
             for number, entry in enumerate(live.servers)
-            if known.get(entry.url.rstrip("/"), entry) != entry
+            if known.get(server_base(entry.url), entry) != entry
         ]
 
     def _use_keys(self, live: LiveSettings) -> None:
@@ -487,16 +492,19 @@ def run_gateway(
     return program
 
 
+LEFT_OUT: Final = object()
 RELOADED: Final = frozenset(("live.servers", "live.clients"))
 
 
-def _not_reloaded(started: GatewayFile, now: GatewayFile) -> list[str]:
-    """The settings that differ from those at the gateway's start and need a restart."""
-    return [
-        path
-        for path in _changed(started.model_dump(), now.model_dump(), "")
-        if path not in RELOADED
-    ]
+def _not_reloaded(started: Configuration, now: Configuration) -> list[str]:
+    """The settings that differ from those at the gateway's start and need a restart, as far as
+    possible by the names in the file: a new list of scorers also changes those left out."""
+
+    def changed(before: object, after: object) -> list[str]:
+        return [path for path in _changed(before, after, "") if path not in RELOADED]
+
+    found = changed(started.settings.model_dump(), now.settings.model_dump())
+    return (changed(started.written, now.written) or found) if found else []
 
 
 def _changed(before: object, after: object, path: str) -> list[str]:
@@ -505,7 +513,10 @@ def _changed(before: object, after: object, path: str) -> list[str]:
         found = []
         for key in dict.fromkeys([*before, *after]):
             place = f"{path}.{key}" if path else str(key)
-            found += _changed(before.get(key), after.get(key), place)
+            values = [one.get(key, LEFT_OUT) for one in (before, after)]
+            if any(isinstance(one, dict) for one in values):
+                values = [{} if one is LEFT_OUT else one for one in values]
+            found += _changed(values[0], values[1], place)
         return found
     return [] if before == after else [path]
 

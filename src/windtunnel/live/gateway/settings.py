@@ -43,7 +43,20 @@ LONGEST_S = "24h"
 DEFAULT_PORT = 8080
 DEFAULT_PICKER_PORT = 9002
 
-Address = Annotated[str, Text("HOST:PORT, such as 127.0.0.1:8080")]
+
+class AddressForm(Text):
+    """An address to listen on."""
+
+    def __init__(self) -> None:
+        super().__init__("HOST:PORT, such as 127.0.0.1:8080")
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str) or split_address(value) is None:
+            self.fail(is_not(value, "an address"))
+        return super().check(value)
+
+
+Address = Annotated[str, AddressForm()]
 Variable = Annotated[str, Text("the name of an environment variable")]
 
 # Settings of servers, listed one by one or discovered together.
@@ -321,10 +334,6 @@ class PickerSettings(Section):
         "InferenceObjectives, which are classes.",
     )
 
-    def check(self, where: Context) -> Iterator[Fault]:
-        if split_address(self.listen) is None:
-            yield where.fault("listen", f"{self.listen!r} is not an address", "HOST:PORT")
-
 
 class KvEventSettings(Section):
     """KV-cache events of servers (vLLM's `--kv-events-config`): the exact content of caches."""
@@ -443,10 +452,6 @@ class LiveSettings(Section):
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
-        for key in ("listen", "admin"):
-            value = getattr(self, key)
-            if value is not None and split_address(value) is None:
-                yield where.fault(key, f"{value!r} is not an address", "HOST:PORT")
         if (self.certificate is None) != (self.certificate_key is None):
             yield where.fault(
                 "certificate", "a certificate and its key go together", "both, or neither"
@@ -471,9 +476,10 @@ class LiveSettings(Section):
             places.add(place)
         seen: set[str] = set()
         for number, entry in enumerate(self.servers):
-            if entry.url in seen:
+            base = "" if server_fault(entry.url) else server_base(entry.url)
+            if base in seen:
                 yield where.fault(("servers", number, "url"), "it is listed twice")
-            seen.add(entry.url)
+            seen.update([base] if base else ())
 
 
 class ServingPolicies(Section):
@@ -578,6 +584,15 @@ def split_address(text: str) -> HostPort | None:
     return HostPort(host, int(port))
 
 
+def server_base(url: str) -> str:
+    """The address of a server in one spelling, without the path."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port
+    shown = f"[{host}]" if ":" in host else host
+    usual = 443 if parts.scheme == "https" else 80
+    return f"{parts.scheme}://{shown}" + (f":{port}" if port not in (None, usual) else "")
+
+
 def server_fault(url: str) -> str:
     """What is wrong with a server's address; empty if nothing."""
     what = address_fault(url)
@@ -627,12 +642,7 @@ def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]
     faults = [one for one in faults_of(found, Context(found, folder)) if not one.is_note]
     if faults:
         raise input_error(document, faults)
-    for url in servers:
-        what = server_fault(url)
-        if what:
-            raise InputError(what, where="--server", allowed="such as http://10.0.0.7:8000")
-    added = [ServerEntry(url=url) for url in servers]
-    live = found.live.model_copy(update={"servers": [*found.live.servers, *added]})
+    live = found.live.model_copy(update={"servers": _joined(found.live.servers, servers)})
     found = located(found.model_copy(update={"live": live}), folder)
     live = found.live
     if not (live.servers or live.servers_file or live.servers_dns or live.servers_kubernetes):
@@ -654,6 +664,17 @@ def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]
         if what:
             raise InputError(what, where=f"live.servers_dns[{number}].port")
     return Configuration(found, document.data, folder, resources.objectives, resources.ports)
+
+
+def _joined(listed: Sequence[ServerEntry], more: Sequence[str]) -> list[ServerEntry]:
+    """The servers of the file and of the command line, each once."""
+    found = {server_base(entry.url): entry for entry in listed}
+    for url in more:
+        what = server_fault(url)
+        if what:
+            raise InputError(what, where="--server", allowed="such as http://10.0.0.7:8000")
+        found.setdefault(server_base(url), ServerEntry(url=url))
+    return list(found.values())
 
 
 def _endpoint_fault(url: str, ports: frozenset[int]) -> str:

@@ -164,7 +164,7 @@ class OperatorProgram:
         except InputError as error:
             operator_log.error("the kubeconfig was not reloaded: %s", error)
             return
-        operator_log.warning("the kubeconfig was reloaded")
+        operator_log.info("the kubeconfig was reloaded")
         self._reloaded.set()
 
     async def _work(self, client: Client, stop: asyncio.Event) -> None:
