@@ -14,9 +14,8 @@ from pathlib import Path
 
 from benchmarks.claim import Claim, least_cpu_s, report
 from windtunnel.core.random import Stream
-from windtunnel.workload.traces.formats.mooncake import BLOCK_TOKENS
 from windtunnel.workload.traces.reading import open_trace
-from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.record import BLOCK_TOKENS, TraceRequest
 from windtunnel.workload.traces.writing import write_trace
 
 AZURE, AZURE_ROWS, AZURE_TARGET_S = "azure_2023_conv.csv", 19_366, 0.3

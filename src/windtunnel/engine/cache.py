@@ -33,6 +33,8 @@ class BlockRun:
         self.high: i64 = high
         self.before: BlockRun | None = None
         self.after: BlockRun | None = None
+        self.deeper: BlockRun | None = None  # neighbours in its chain
+        self.shallower: BlockRun | None = None
 
 
 class Chain:
@@ -47,7 +49,7 @@ class Chain:
         self._upto: i64 = first
         self._users: i64 = 0
         self._others: dict[int, int] | None = None
-        self.runs: list[BlockRun] = []  # deepest first, which is also the order of eviction
+        self.shallowest: BlockRun | None = None  # of its runs; the deepest is evicted first
         self.is_named = False  # whether later requests find it by its key
 
     def hold(self, upto: i64) -> None:
@@ -73,6 +75,23 @@ class Chain:
             others[upto] = users
         else:
             del others[upto]
+
+    def add(self, run: BlockRun) -> None:
+        """Adds a run, shallower than all others."""
+        deeper = self.shallowest
+        run.deeper = deeper
+        if deeper is not None:
+            deeper.shallower = run
+        self.shallowest = run
+
+    def remove(self, run: BlockRun) -> None:
+        deeper, shallower = run.deeper, run.shallower
+        if deeper is not None:
+            deeper.shallower = shallower
+        if shallower is not None:
+            shallower.deeper = deeper
+        else:
+            self.shallowest = deeper
 
     def is_held(self) -> bool:
         return self._users > 0 or bool(self._others)
@@ -158,7 +177,7 @@ class BlockPool:
             if run.high == run.low:
                 self._unlink(run)
                 if chain is not None:
-                    chain.runs.pop(0)
+                    chain.remove(run)
                     if chain.resident == chain.first and not chain.is_held():
                         self._forget(chain)
 
@@ -251,8 +270,11 @@ class BlockPool:
         """Drops the chain of a preempted request's own blocks, which no request will use again."""
         own = self._own.pop(request.id, None)
         if own is not None:
-            for run in own.runs:
-                run.chain = None
+            run = own.shallowest
+            while run is not None:
+                deeper = run.deeper
+                run.chain = run.deeper = run.shallower = None
+                run = deeper
             if self.tiers is not None:
                 self.tiers.forget(own.key)
 
@@ -260,17 +282,16 @@ class BlockPool:
         chain.hold(upto)
         if upto > chain.pinned:
             chain.pinned = upto
-        while chain.runs:
-            run = chain.runs[-1]
-            if run.low >= upto:
-                return
+        run = chain.shallowest
+        while run is not None and run.low < upto:
             taken = min(upto, run.high) - run.low
             run.low += taken
             self._listed -= taken
             self.free -= taken
             if run.low == run.high:
                 self._unlink(run)
-                chain.runs.pop()
+                chain.remove(run)
+            run = chain.shallowest
 
     def extend(self, request: Request, computed: i64) -> None:
         """Makes the shared blocks that a request has computed findable, unless others did so
@@ -411,7 +432,7 @@ class BlockPool:
         """Appends blocks to the eviction list, as the most recently used."""
         run = BlockRun(chain, low, high, hashed)
         if chain is not None:
-            chain.runs.append(run)
+            chain.add(run)
         newest = self._ends.before
         assert newest is not None
         run.before = newest

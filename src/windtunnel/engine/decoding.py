@@ -6,7 +6,7 @@ and when the first member ends, follows from a few numbers:
     clock       decode steps planned so far; a member's `computed` is its offset plus the clock
     context     the sum of the members' `computed`
     residues    how many need a new block at each value of the clock modulo the block size
-    a heap      of the clock at which each member ends
+    a list      of the members in the order of their ends, the next end last
 """
 
 from typing import Final
@@ -25,6 +25,7 @@ class Decoding:
         self.count: i64 = 0
         self.context: i64 = 0
         self._residues: list[int] = [0] * block_size
+        # Sorted, not a heap: members are spread over memory, and inserting one looks at a few.
         self._ends: Final[list[Request]] = []
 
     def join(self, request: Request) -> None:
@@ -36,8 +37,23 @@ class Decoding:
         phase = request.offset % self._size
         needing: i64 = self._residues[phase]  # += would add them as objects
         self._residues[phase] = needing + 1
-        self._ends.append(request)
-        self._rise(len(self._ends) - 1, request)
+        self._ends.insert(self._place(request), request)
+
+    def _place(self, request: Request) -> i64:
+        """The place of a request among the members: after all that end later."""
+        ends = self._ends
+        clock = request.finish_clock
+        admission = request.admission
+        low: i64 = 0
+        high: i64 = len(ends)
+        while low < high:
+            middle = (low + high) >> 1
+            other = ends[middle].finish_clock
+            if other > clock or (other == clock and ends[middle].admission > admission):
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _count_out(self, request: Request) -> None:
         self.count -= 1
@@ -53,26 +69,19 @@ class Decoding:
         self.clock += steps
         self.context += self.count * steps
         ends = self._ends
-        while ends and ends[0].finish_clock <= self.clock:
-            request = ends[0]
-            moved = ends.pop()
-            if moved is not request:
-                self._sink(0, moved)
+        while ends and ends[-1].finish_clock <= self.clock:
+            request = ends.pop()
             request.computed = request.last
             self._count_out(request)
             ended.append(request)
 
     def leave(self, request: Request) -> None:
         """Removes a request that will not be computed to its end."""
+        place = self._place(request)
+        assert self._ends[place] is request
+        self._ends.pop(place)
         request.computed = request.offset + self.clock
         self._count_out(request)
-        place: i64 = 0
-        while self._ends[place] is not request:
-            place += 1
-        moved = self._ends.pop()
-        if moved is not request:
-            self._sink(place, moved)
-            self._rise(place, self._ends[place])
 
     def dissolve(self) -> None:
         """Restores every member's own `computed`, and leaves the set empty."""
@@ -84,7 +93,7 @@ class Decoding:
         self.context = 0
 
     def steps_to_first_end(self) -> i64:
-        return self._ends[0].finish_clock - self.clock
+        return self._ends[-1].finish_clock - self.clock
 
     def needs_block(self, request: Request) -> bool:
         """Whether a member needs a new block in the next step."""
@@ -119,44 +128,3 @@ class Decoding:
             passed += 1
             phase = phase - 1 if phase > 0 else self._size - 1
         return passed
-
-    # A binary heap, written out: compiled, comparing two numbers in place beats comparing tuples.
-
-    def _rise(self, place: i64, request: Request) -> None:
-        heap = self._ends
-        clock = request.finish_clock
-        admission = request.admission
-        while place > 0:
-            above = (place - 1) >> 1
-            parent = heap[above]
-            if parent.finish_clock < clock or (
-                parent.finish_clock == clock and parent.admission < admission
-            ):
-                break
-            heap[place] = parent
-            place = above
-        heap[place] = request
-
-    def _sink(self, place: i64, moved: Request) -> None:
-        heap = self._ends
-        size: i64 = len(heap)
-        clock = moved.finish_clock
-        admission = moved.admission
-        child = 2 * place + 1
-        while child < size:
-            least = heap[child]
-            if child + 1 < size:
-                other = heap[child + 1]
-                if other.finish_clock < least.finish_clock or (
-                    other.finish_clock == least.finish_clock and other.admission < least.admission
-                ):
-                    least = other
-                    child += 1
-            if clock < least.finish_clock or (
-                clock == least.finish_clock and admission < least.admission
-            ):
-                break
-            heap[place] = least
-            place = child
-            child = 2 * place + 1
-        heap[place] = moved

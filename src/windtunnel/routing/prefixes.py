@@ -13,38 +13,18 @@ from windtunnel.workload.request import Request
 
 MOST_ENTRIES: Final = 3_000_000
 """Numbers in a journal beyond which even indexes that make no decisions must read it."""
+TOKEN_BITS: Final[i64] = 40
+TOKENS: Final[i64] = (1 << 40) - 1
+"""The bits of a number for a server and its tokens that are the tokens."""
 
 
-class Holders:
-    """The servers that have part of a segment, and up to which token; mostly there is one."""
-
-    def __init__(self) -> None:
-        self.server: i64 = -1  # one of them
-        self.tokens: i64 = 0
-        self.others: dict[int, int] | None = None
-
-    def put(self, server: i64, tokens: i64) -> None:
-        """Sets up to which token a server has the segment; 0 if it has none of it."""
-        others = self.others
-        if server == self.server or (
-            self.server < 0 and tokens and (others is None or server not in others)
-        ):
-            self.server = server if tokens else -1
-            self.tokens = tokens
-        elif tokens:
-            if others is None:
-                others = self.others = {}
-            others[server] = tokens
-        elif others is not None and server in others:
-            del others[server]
-
-    def get(self, server: i64) -> i64:
-        if server == self.server:
-            return self.tokens
-        return self.others.get(server, 0) if self.others is not None else 0
-
-    def is_empty(self) -> bool:
-        return self.server < 0 and not self.others
+def _held(holders: Any, server: i64) -> i64:
+    """The tokens that a server has, of an entry of a PrefixMap."""
+    if isinstance(holders, dict):
+        tokens: i64 = holders.get(int(server), 0)
+        return tokens
+    one: i64 = holders
+    return one & TOKENS if one >> TOKEN_BITS == server else 0
 
 
 class PrefixMap:
@@ -53,7 +33,8 @@ class PrefixMap:
     def __init__(self, block_sizes: list[int]) -> None:
         self._sizes: Final = block_sizes
         self._largest: i64 = max(block_sizes, default=1)
-        self._by_key: Final[dict[Any, Holders]] = {}
+        # By segment key: tokens by server, or for one server, as mostly, both in one number.
+        self._by_key: Final[dict[Any, Any]] = {}
         self.found = [0] * len(block_sizes)  # of the last prompt: tokens by server
         self.holders: Final[list[int]] = []  # the servers for which that is not 0
 
@@ -67,13 +48,25 @@ class PrefixMap:
         """Sets up to which token a server has a segment; 0 if it has none of it."""
         holders = self._by_key.get(key)
         if holders is None:
-            if not tokens:
-                return
-            holders = Holders()
-            self._by_key[key] = holders
-        holders.put(server, tokens)
-        if not tokens and holders.is_empty():
-            del self._by_key[key]
+            if tokens:
+                self._by_key[key] = (server << TOKEN_BITS) + tokens
+        elif isinstance(holders, dict):
+            if tokens:
+                holders[int(server)] = int(tokens)
+            else:
+                holders.pop(int(server), None)
+                if not holders:
+                    del self._by_key[key]
+        else:
+            one: i64 = holders
+            other = one >> TOKEN_BITS
+            if tokens and other != server:
+                held = one & TOKENS
+                self._by_key[key] = {int(other): int(held), int(server): int(tokens)}
+            elif tokens:
+                self._by_key[key] = (server << TOKEN_BITS) + tokens
+            elif other == server:
+                del self._by_key[key]
 
     def find(self, request: Request) -> None:
         """Fills `found` and `holders` for the prompt of a request that has not been routed yet."""
@@ -89,13 +82,14 @@ class PrefixMap:
             end: i64 = prefix.ends[index]
             holders = self._by_key.get(key)
             further = False
-            if holders is not None:
-                if holders.server >= 0:
-                    further = self._reaches(holders.server, holders.tokens, start, end)
-                if holders.others:
-                    for server, tokens in holders.others.items():
-                        if self._reaches(server, tokens, start, end):
-                            further = True
+            if isinstance(holders, dict):
+                for server, tokens in holders.items():
+                    if self._reaches(server, tokens, start, end):
+                        further = True
+            elif holders is not None:
+                one: i64 = holders
+                held = one & TOKENS
+                further = self._reaches(one >> TOKEN_BITS, held, start, end)
             if not further and end // self._largest > start // self._largest:
                 break
             start = end
@@ -137,7 +131,7 @@ class PrefixMap:
             last = prefix.ends[index] // size * size
             if last > found:
                 holders = self._by_key.get(key)
-                held = int(holders.get(server)) if holders is not None else 0
+                held = int(_held(holders, server)) if holders is not None else 0
                 found = max(found, min(held, last))
                 if found < last:
                     break
@@ -245,7 +239,7 @@ class CacheIndex(PrefixMap):
     def forget(self, server: int) -> None:
         """Removes a server that is gone for good."""
         self._journal.forget(server)
-        for key in [key for key, holders in self._by_key.items() if holders.get(server)]:
+        for key in [key for key, holders in self._by_key.items() if _held(holders, server)]:
             self.put(server, key, 0)
 
     def catch_up(self, now_s: float) -> None:

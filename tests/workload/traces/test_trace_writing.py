@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.workload.traces.trace_files import any_trace, requests_of
 from windtunnel.core.errors import InputError, OutputError
-from windtunnel.workload.traces.formats.mooncake import BLOCK_TOKENS
-from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.record import BLOCK_TOKENS, TraceRequest
 from windtunnel.workload.traces.writing import WRITABLE, write_trace
 
 

@@ -6,11 +6,15 @@ from pathlib import Path
 import msgspec
 
 from windtunnel.workload.traces.notes import TraceNotes
-from windtunnel.workload.traces.record import LARGEST_KEY, MOST_TOKENS, TraceRequest
+from windtunnel.workload.traces.record import (
+    BLOCK_ENDS,
+    BLOCK_TOKENS,
+    LARGEST_KEY,
+    MOST_TOKENS,
+    TraceRequest,
+)
 from windtunnel.workload.traces.rows import json_requests
 
-BLOCK_TOKENS = 512
-_ENDS = tuple(range(BLOCK_TOKENS, 1024 * BLOCK_TOKENS + 1, BLOCK_TOKENS))
 _WRAP = 2**64
 
 
@@ -36,11 +40,11 @@ def _request(line: MooncakeLine) -> TraceRequest:
     if len(keys) > blocks or prompt > MOST_TOKENS:
         most = f"a prompt of {prompt} tokens has {max(blocks, 0)} blocks of {BLOCK_TOKENS}"
         raise ValueError(f"there are {len(keys)} hash_ids, and {most}")
-    if max(keys) > LARGEST_KEY:
+    if sorted(keys)[-1] > LARGEST_KEY:  # faster than max
         keys = tuple(key - _WRAP if key > LARGEST_KEY else key for key in keys)
     count = len(keys)
-    if count <= len(_ENDS):
-        ends = _ENDS[:count]
+    if count <= len(BLOCK_ENDS):
+        ends = BLOCK_ENDS[:count]
     else:
         ends = tuple(range(BLOCK_TOKENS, count * BLOCK_TOKENS + 1, BLOCK_TOKENS))
     if ends[-1] > prompt:
