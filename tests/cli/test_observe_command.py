@@ -102,6 +102,19 @@ def test_figures_are_a_table_for_people(tmp_path: Path, capsys: pytest.CaptureFi
         assert "3 x 404 The model `another` does not exist" in capsys.readouterr().out
 
 
+def test_progress_is_told_now_and_then_where_nothing_can_be_redrawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windtunnel.report.terminal.progress.LINE_S", 0.0)
+    file, trace = scenario(tmp_path, count=3), tmp_path / "trace.parquet"
+    with command(file) as (_, said):
+        url = said.split()[2]
+        assert exit_code("observe", file, "--endpoint", url, "-o", str(trace)) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert "   3 sent   " in lines[-1]
+    assert "completed" in lines[-1]
+
+
 def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
     file, trace = scenario(tmp_path, count=10_000), tmp_path / "trace.parquet"
     with command(file) as (_, said):

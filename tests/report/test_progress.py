@@ -5,7 +5,7 @@ import io
 import pytest
 
 from tests.twin.runs import BUSY
-from windtunnel.report.terminal.progress import CLEAR, bar, counting, progress
+from windtunnel.report.terminal.progress import CLEAR, bar, counting, progress, status_line
 from windtunnel.twin.compose import compose
 from windtunnel.twin.run import breathe
 from windtunnel.twin.scenario.load import load_text
@@ -69,6 +69,18 @@ def test_a_narrow_terminal_gets_what_fits(
     monkeypatch.setattr("windtunnel.report.terminal.progress.USUAL_COLUMNS", 20)
     line = drawn([2.5], simulation).split(CLEAR)[1]
     assert line == "simulated 2 s of 2 "
+
+
+def test_in_a_file_there_is_a_line_every_half_minute() -> None:
+    times = iter([0.0, 10.0, 31.0, 40.0, 62.0])
+    file = io.StringIO()
+    with status_line(file, 0.0, lambda: next(times), anywhere=True) as line:
+        assert line is not None
+        for _ in range(4):
+            line.show(lambda elapsed_s: f"after {elapsed_s:g} s")
+    assert file.getvalue() == "after 31 s\nafter 62 s\n"
+    with status_line(file) as line:
+        assert line is None
 
 
 def test_it_is_taken_back_when_the_run_fails(simulation: Simulation) -> None:

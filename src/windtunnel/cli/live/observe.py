@@ -171,7 +171,7 @@ class ObserverRun:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
         try:
-            with status_line(sys.stderr, patience_s=0.0) as line:
+            with status_line(sys.stderr, patience_s=0.0, anywhere=True) as line:
                 await observer.run(None if line is None else lambda o: line.show(self._said(o)))
         finally:
             self.seconds = observer.now_s

@@ -27,10 +27,12 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 class StatusLine:
-    """One line that redraws itself, at most ten times a second."""
+    """One line that redraws itself, at most ten times a second; in a file or a pipe, a new line
+    every half minute."""
 
     def __init__(self, stream: TextIO, patience_s: float, clock: Clock) -> None:
         self._stream = stream
+        self._redraws = is_terminal(stream)
         self._patience_s = patience_s
         self._clock = clock
         self._started_s = self._drawn_s = clock()
@@ -40,9 +42,14 @@ class StatusLine:
         """Draws the text that the function returns for the elapsed seconds."""
         now_s = self._clock()
         elapsed_s = now_s - self._started_s
-        if elapsed_s < self._patience_s or now_s - self._drawn_s < REFRESH_S:
+        every_s = REFRESH_S if self._redraws else LINE_S
+        if elapsed_s < self._patience_s or now_s - self._drawn_s < every_s:
             return
         self._drawn_s = now_s
+        if not self._redraws:
+            self._stream.write(text(elapsed_s) + "\n")
+            self._stream.flush()
+            return
         self._shown = True
         # A line that wraps cannot be redrawn.
         self._stream.write(CLEAR + text(elapsed_s)[: _columns(self._stream) - 1])
@@ -56,10 +63,15 @@ class StatusLine:
 
 @contextmanager
 def status_line(
-    stream: TextIO | None, patience_s: float = PATIENCE_S, clock: Clock = monotonic_s
+    stream: TextIO | None,
+    patience_s: float = PATIENCE_S,
+    clock: Clock = monotonic_s,
+    *,
+    anywhere: bool = False,
 ) -> Iterator[StatusLine | None]:
-    """A status line on a terminal; None if the stream is not a terminal."""
-    if stream is None or not is_terminal(stream):
+    """A status line on a terminal; None if the stream is not a terminal, unless lines may go
+    `anywhere`."""
+    if stream is None or not (anywhere or is_terminal(stream)):
         yield None
         return
     line = StatusLine(stream, patience_s, clock)
