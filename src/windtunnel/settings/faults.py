@@ -138,8 +138,6 @@ def _not_among(path: KeyPath, value: object, words: Sequence[str]) -> Fault:
 def _unknown_key(path: KeyPath, section: Any, top: type[BaseModel]) -> Fault:
     known = list(_fields(section)) if _is_section(section) else []
     key = str(path[-1])
-    if key in getattr(section, "to_come", ()):
-        return Fault(path, "not simulated yet", hint="leave it out")
     if len(path) > 1 and key in _fields(top):
         above = f"`{key}` belongs at the top of the file"
         return Fault(path, "unknown key", ", ".join(known) or None, above)

@@ -4,7 +4,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Self, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -134,9 +134,6 @@ class Section(BaseModel, metaclass=_UnitsLast):
         validate_by_alias=True,
         defer_build=True,  # a validator is made when a section is first read: most never are
     )
-
-    to_come: ClassVar[tuple[str, ...]] = ()
-    """Planned keys: writing one gives "not simulated yet"."""
 
     @classmethod
     def __get_pydantic_core_schema__(

@@ -272,8 +272,7 @@ def _together(found: Sequence[DecisionDifferences]) -> DecisionDifferences:
                 old.first or one.first,
             )
         )
-    paired, unpaired = (sum(getattr(one, name) for one in found) for name in ("paired", "unpaired"))
-    return DecisionDifferences(list(kinds.values()), paired, unpaired)
+    return DecisionDifferences(list(kinds.values()), sum(one.unpaired for one in found))
 
 
 def _plain_difference(one: DecisionDifference) -> dict[str, Any]:

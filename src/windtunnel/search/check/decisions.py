@@ -34,10 +34,9 @@ class DecisionDifference(NamedTuple):
 
 
 class DecisionDifferences(NamedTuple):
-    """Differences for every kind that occurred, and the number of requests in both runs."""
+    """Differences for every kind that occurred, and the number of requests in one run only."""
 
     kinds: list[DecisionDifference]
-    paired: int
     unpaired: int
 
 
@@ -68,7 +67,7 @@ def decision_differences(base: Observation, changed: Observation) -> DecisionDif
     controllers = dict.fromkeys(one.controller for one in (*base.control, *changed.control))
     kinds += [_control(name, base.control, changed.control) for name in controllers]
     most = max(len(theirs["id"]), len(ours["id"]))
-    return DecisionDifferences(kinds, len(left), most - len(left))
+    return DecisionDifferences(kinds, most - len(left))
 
 
 class _Pairs:
