@@ -1,5 +1,6 @@
 """Every example runs, and what its paragraph says of it is so."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,42 @@ def run(name: str, *sets: str) -> dict[str, Any]:
     return simulate(load(FOLDER / f"{name}.yaml", sets))
 
 
+NUMBER = r"(\d[\d,]*(?:\.\d+)?)"
+
+
+def says(name: str, sentence: str, *figures: float) -> None:
+    """The paragraph of an example has this sentence, with the figures that its runs gave for `{}`.
+
+    There is room for a small change of the model: a point of a share, 2% of other figures.
+    """
+    lines = (FOLDER / f"{name}.yaml").read_text().splitlines()
+    text = " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
+    found = re.search(re.escape(sentence).replace(r"\{\}", NUMBER), text)
+    assert found is not None, f"{name}.yaml does not say: {sentence}"
+    for number, figure in enumerate(figures, start=1):
+        written = found[number].replace(",", "")
+        is_share = text[found.end(number)] == "%"
+        rounding = 0.5 * 10.0 ** -len(written.partition(".")[2])
+        value, room = (100.0 * figure, 1.0) if is_share else (figure, 0.02 * figure)
+        assert abs(float(written) - value) <= rounding + room, f"{name}.yaml: {sentence}: {value}"
+
+
+def late(result: dict[str, Any], name: str = "critical") -> float:
+    return 1.0 - float(result["slo"][name]["attained"])
+
+
 def test_drafts_are_worth_more_than_they_cost() -> None:
     drafts, plain = (
-        run("speculative", "workload.0.count=60", *sets)
-        for sets in ((), ("serving.pools.0.engine.speculative=null",))
+        run("speculative", *sets) for sets in ((), ("serving.pools.0.engine.speculative=null",))
     )
     length = drafts["pools"]["main"]["speculative"]["acceptance_length"]
     assert 2.7 < length < 3.1
+    tpot_ms = [1e3 * one["latency"]["tpot"]["mean"] for one in (drafts, plain)]
+    says("speculative", "gives a request {} tokens on average", length)
+    says("speculative", "a token takes {} ms", tpot_ms[0])
+    in_time = plain["slo"]["standard"]["attained"]
+    says("speculative", "a step, {} ms", tpot_ms[1])
+    says("speculative", "{}% of the requests are in time", in_time)
     faster = plain["latency"]["tpot"]["mean"] / drafts["latency"]["tpot"]["mean"]
     assert 2.0 < faster < length
 
@@ -126,8 +156,8 @@ def test_routing_finds_prompts_where_they_are_cached() -> None:
     def found(result: dict[str, Any]) -> float:
         return float(result["tokens"]["prefix_hit"] / result["tokens"]["prompt"])
 
-    assert 0.93 < found(aware) < 0.95
-    assert 0.22 < found(round_robin) < 0.25
+    says("routing", "finds {}% of all tokens", found(aware))
+    says("routing", "{}% are found", found(round_robin))
     assert found(own) > 0.92
     assert aware["slo"]["critical"]["attained"] == own["slo"]["critical"]["attained"] == 1.0
     assert round_robin["slo"]["critical"]["attained"] < 0.1
@@ -141,12 +171,15 @@ def test_disaggregation_keeps_documents_out_of_answers() -> None:
         "serving.pools.1.role=both",
         "serving.disaggregation=null",
     )
-    assert apart["latency"]["itl"]["p99"] < 0.010
-    assert 0.15 < together["latency"]["itl"]["p99"] < 0.19
+    gaps_ms = [1e3 * one["latency"]["itl"]["p99"] for one in (apart, together)]
+    says("disaggregation", "the p99 gap between tokens is {} ms", gaps_ms[0])
+    says("disaggregation", "the p99 gap is about {} ms", gaps_ms[1])
     assert together["latency"]["ttft"]["mean"] < apart["latency"]["ttft"]["mean"]
     slow = run("disaggregation", "serving.disaggregation.transfer.bandwidth=8GB/s")
     times = slow["disaggregation"]["transfer"]["mean"] / apart["disaggregation"]["transfer"]["mean"]
-    assert 5 < times < 7
+    assert 5.5 < times < 6.5
+    busy = slow["disaggregation"]["link_busy"]
+    says("disaggregation", "busy {}% of the time, and take six times as long", busy)
 
 
 def test_lora_adapters_are_found_where_they_are_loaded() -> None:
@@ -154,12 +187,13 @@ def test_lora_adapters_are_found_where_they_are_loaded() -> None:
         return sum(adapter["loads"] for adapter in result["adapters"].values())
 
     seeing, blind = run("lora"), run("lora", "serving.router={policy: least-loaded}")
-    assert loads(seeing) == 95
-    assert loads(blind) == 3375
+    arrived = seeing["requests"]["arrived"]
+    says("lora", "{} loads for {} requests", loads(seeing), arrived)
+    says("lora", "{} loads hold up", loads(blind))
+    says("lora", "{}% are late, and the p99 TTFT is thirteen times as long", late(blind))
     assert seeing["slo"]["critical"]["attained"] == 1.0
-    assert blind["slo"]["critical"]["attained"] == pytest.approx(0.87, abs=0.01)
     times = blind["latency"]["ttft"]["p99"] / seeing["latency"]["ttft"]["p99"]
-    assert 12 < times < 14
+    assert 12.5 < times < 13.5
 
 
 def test_offload_brings_history_back() -> None:
@@ -170,9 +204,11 @@ def test_offload_brings_history_back() -> None:
     both = run("offload")
     cpu = run("offload", "serving.pools.0.engine.offload=[{tier: cpu, size: 32GiB}]")
     none = run("offload", "serving.pools.0.engine.offload=null")
-    assert figures(both) == pytest.approx((0.81, 0.99), abs=0.006)
-    assert figures(cpu) == pytest.approx((0.763, 0.946), abs=0.006)
-    assert figures(none) == pytest.approx((0.383, 0.589), abs=0.006)
+    hit, in_time = figures(both)
+    says("offload", "{}% of all prompt tokens are found, and {}% of the requests", hit, in_time)
+    says("offload", "without the disk {}% are in time", figures(cpu)[1])
+    says("offload", "are computed again, and {}% are in time", figures(none)[1])
+    assert 0.6 < 1.0 - figures(none)[0] < 0.65
     assert both["pools"]["main"]["kv_blocks"] * 16 == pytest.approx(200_000, rel=0.02)
     tier = both["pools"]["main"]["offload"]["tiers"]["cpu"]
     assert 0.035 < tier["loaded_bytes"] / tier["loads"] / 25e9 < 0.045
@@ -180,25 +216,29 @@ def test_offload_brings_history_back() -> None:
 
 def test_faults_do_little_harm_to_a_router_that_counts() -> None:
     counts, blind = run("faults"), run("faults", "serving.router.policy=round-robin")
-    assert counts["slo"]["critical"]["attained"] == pytest.approx(0.987, abs=0.005)
+    none = run("faults", "faults=[]", "serving.retries=null", "serving.startup=null")
+    in_time, best = (one["slo"]["critical"]["attained"] for one in (counts, none))
     replicas = counts["pools"]["main"]["replicas"]
     assert (replicas["lost"], replicas["failed"]) == (2, 0)
-    assert replicas["retried"] == pytest.approx(16, abs=4)
-    assert counts["latency"]["ttft"]["p99"] < 0.5
-    assert 30 < blind["latency"]["ttft"]["p99"] < 42
-    assert 300 < blind["requests"]["timed_out"] < 480
+    says("faults", "{}% attain the SLO, and the {} requests of the", in_time, replicas["retried"])
+    says("faults", "without any fault {}% attain the SLO", best)
+    ttft_s = [one["latency"]["ttft"]["p99"] for one in (blind, counts)]
+    gone = blind["requests"]["timed_out"]
+    says("faults", "{} clients leave, and the p99 TTFT is {} s instead of {} s", gone, *ttft_s)
     assert blind["requests"]["rejected"] > 0
 
 
 def test_elastic_sleeps_wakes_up_and_is_small_again() -> None:
     slow = run("elastic")
     quick = run("elastic", "serving.startup.load.mean=5s")
-    for result, most, attained, longest in ((slow, 5, 0.94, 33.0), (quick, 6, 0.96, 13.0)):
+    for result, most in ((slow, 5), (quick, 6)):
         replicas = result["pools"]["main"]["replicas"]
         assert (replicas["initial"], replicas["most"], replicas["final"]) == (0, most, 1)
         assert result["requests"]["completed"] == 4000
-        assert result["slo"]["critical"]["attained"] == pytest.approx(attained, abs=0.01)
-        assert result["latency"]["ttft"]["max"] == pytest.approx(longest, abs=0.5)
+    says("elastic", "there were five servers")
+    says("elastic", "{}% miss their targets", late(slow))
+    longest = [one["latency"]["ttft"]["max"] for one in (quick, slow)]
+    says("elastic", "the longest wait is {} s instead of {}", *longest)
     assert quick["cost"]["total"] < slow["cost"]["total"]
 
 
@@ -226,7 +266,7 @@ def test_a_day_has_an_afternoon() -> None:
     wave, even = run("a-day"), run("a-day", "workload.0.rate_curve=null")
     two = run("a-day", "serving.pools.0.replicas=2")
     assert wave["requests"]["arrived"] == pytest.approx(24 * 700, rel=0.03)
-    assert wave["latency"]["ttft"]["max"] == pytest.approx(28 * 60, rel=0.05)
+    says("a-day", "the queue grows to {} minutes", wave["latency"]["ttft"]["max"] / 60)
     assert even["latency"]["ttft"]["max"] < 60
     assert wave["slo"]["standard"]["attained"] < 0.45
     assert even["slo"]["standard"]["attained"] > 0.85
@@ -239,7 +279,7 @@ def test_a_closed_loop_cannot_be_overrun() -> None:
     more = run("closed-loop", "workload.0.arrivals.users=320")
     for users, result in ((160, some), (320, more)):
         rate = result["throughput"]["requests_per_s"]
-        assert rate == pytest.approx(13.15, abs=0.1)
+        says("closed-loop", "It gives {} answers/s", rate)
         assert users == pytest.approx(rate * (result["latency"]["e2e"]["mean"] + 8), rel=0.05)
     open_loop = ("closed-loop", "workload.0.arrivals={process: poisson, rate: 14/s}")
     short, long = run(*open_loop), run(*open_loop, "duration=6m")
@@ -249,7 +289,7 @@ def test_a_closed_loop_cannot_be_overrun() -> None:
 
 def test_spike_is_met_a_little_late() -> None:
     scaled = run("spike")
-    assert 0.75 < scaled["slo"]["critical"]["attained"] < 0.85
+    assert 0.77 < scaled["slo"]["critical"]["attained"] < 0.83  # four in five
     sizes = [row[1] for row in scaled["scaling"]["pools"]["main"]["sizes"]]
     assert (sizes[0], min(sizes), max(sizes), sizes[-1]) == (2, 1, 6, 1)
     quick = run("spike", "serving.startup.load.mean=5s")
@@ -258,17 +298,19 @@ def test_spike_is_met_a_little_late() -> None:
     fixed = run("spike", "scaling=null", "serving.startup=null")
     assert 0.35 < fixed["slo"]["critical"]["attained"] < 0.45
     assert fixed["scaling"] is None
+    four = run("spike", "scaling=null", "serving.startup=null", "serving.pools.0.replicas=4")
+    assert four["slo"]["critical"]["ttft"]["max"] < 0.5  # all, but for those cut off by the end
+    assert four["cost"]["total"] / scaled["cost"]["total"] == pytest.approx(1.25, abs=0.04)
 
 
 def test_kthena_minds_the_cache_or_the_queue(tmp_path: Path) -> None:
-    late = run("kthena")
+    busy = run("kthena")
     manifest = (FOLDER / "manifests" / "kthena-policy.yaml").read_text()
     (tmp_path / "early.yaml").write_text(manifest.replace("500m", "250m"))
     early = run("kthena", f"scaling.manifests=[{tmp_path}/early.yaml]")
-    assert late["slo"]["critical"]["attained"] == pytest.approx(0.978, abs=0.002)
-    assert early["slo"]["critical"]["attained"] == pytest.approx(0.996, abs=0.002)
-    assert late["cost"]["total"] == pytest.approx(2.26, abs=0.01)
-    assert early["cost"]["total"] == pytest.approx(1.99, abs=0.01)
+    for result, before in ((busy, "need 40 s to load."), (early, "suffice, and")):
+        in_time = result["slo"]["critical"]["attained"]
+        says("kthena", before + " {}% are in time, for ${}.", in_time, result["cost"]["total"])
 
 
 def test_plan_has_a_cheapest_answer_and_cheaper_servers_that_miss() -> None:
@@ -280,6 +322,13 @@ def test_plan_has_a_cheapest_answer_and_cheaper_servers_that_miss() -> None:
         critical: dict[str, Any] = run("plan", *sets)["slo"]["critical"]
         return critical
 
+    planning = load(FOLDER / "plan.yaml").sections.plan
+    assert planning is not None
+    prices = planning.prices
+    cheapest, next_one = 5 * prices["h100-sxm"], 4 * prices["h200"]
+    says("plan", "five H100 for ${} an hour", cheapest)
+    says("plan", "four attain it for {}% more", next_one / cheapest - 1.0)
+    assert servers(4, "h200")["attained"] > 0.98
     assert servers(5, "h100-sxm")["attained"] > 0.98
     assert servers(4, "h100-sxm")["attained"] < 0.95
     assert servers(3, "h200")["attained"] < 0.6
@@ -320,11 +369,13 @@ def test_the_whole_loop_keeps_less_than_one_without_machines_promises() -> None:
     real = run("whole-loop")
     promised = run("whole-loop", "fleet=null")
     ready = run("whole-loop", "fleet.pools.0.machines.initial=5")
-    assert real["slo"]["critical"]["attained"] == pytest.approx(0.68, abs=0.02)
-    assert promised["slo"]["critical"]["attained"] == pytest.approx(0.89, abs=0.02)
-    assert ready["slo"]["critical"]["attained"] == pytest.approx(0.89, abs=0.02)
-    costs = [result["cost"]["total"] for result in (promised, real, ready)]
-    assert costs == pytest.approx([17.5, 26.7, 37.5], abs=0.5)
+    for result, sentence in (
+        (real, "{}% of the requests are in time, for ${}."),
+        (promised, "as most simulations assume: {}%, for ${}."),
+        (ready, "machines that wait for the launch: the same {}%, for ${}."),
+    ):
+        attained, cost = result["slo"]["critical"]["attained"], result["cost"]["total"]
+        says("whole-loop", sentence, attained, cost)
     assert real["fleet"]["pools"]["h200-a"]["created"] == 4
 
 
@@ -334,6 +385,10 @@ def test_two_models_share_gpus_and_nothing_else() -> None:
     assert eight["pools"]["large"]["replicas"]["most"] == 3
     assert small["attained"] > 0.99
     assert 0.5 < large["attained"] < 0.7
+    says("two-models", "40 of the {} ms TTFT of code", 1e3 * large["latency"]["ttft"]["p50"])
+    three = run("two-models", "serving.pools.1.replicas=3")
+    more = three["cost"]["total"] / eight["cost"]["total"] - 1.0
+    says("two-models", "no request waits, for {}% more", more)
     six = run("two-models", "scaling.accelerators.h100=6")
     assert six["pools"]["large"]["replicas"]["most"] == 2
     assert six["models"]["llama-3.1-8b"] == small
