@@ -175,7 +175,7 @@ def test_a_moment_tells_of_every_layer(surge: Path) -> None:
     assert layers[:5] == ["traffic", "server", "pool", "machine", "gang"]
     cause = found["layers"].pop(3)
     assert cause["ids"] == ["fleet-1"]
-    assert cause["says"].startswith("main has had too few servers since 1 min 2 s: main 2 was ")
+    assert cause["says"].startswith("main has been short of capacity since 1 min 2 s: main 2 was ")
     says = {step["layer"]: step["says"] for step in reversed(found["layers"])}
     assert says["pool"].startswith("main: 2 pending, 2 ready, main 2 requested 15.0 s before")
     assert says["gang"] == "pods in main: 2 pending, 2 ready; pods of 1 gang pending"
@@ -206,7 +206,7 @@ def test_a_fault_is_the_root_of_what_it_caused(tmp_path: Path) -> None:
     at = data(run, "--at", "3s")
     assert "main: 1 starting" in " ".join(step["says"] for step in at["layers"])
     (cause,) = [step for step in at["layers"] if step["layer"] == "fault"]
-    says = "main has had too few servers since 2 s: engine-crash (at 2 s) hit main-0"
+    says = "main has been short of capacity since 2 s: engine-crash (at 2 s) hit main-0"
     assert (cause["says"], cause["ids"]) == (says, [name])
     assert not [step for step in data(run, "--at", "1s")["layers"] if step["layer"] == "fault"]
 

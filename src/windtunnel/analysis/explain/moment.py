@@ -104,7 +104,7 @@ def _short(run: RunReader, pool: str, at_s: float) -> list[CauseStep]:
     since_s = queued_s  # up to a sample too early
     if short is not None and short.start_s <= queued_s + sample_s:
         since_s = short.start_s
-    what = f"{pool} has had too few servers since {moment(since_s)}"
+    what = f"{pool} has been short of capacity since {moment(since_s)}"
     return [CauseStep(root.time, root.layer, f"{what}: {root.says}", root.ids, cause=root.cause)]
 
 

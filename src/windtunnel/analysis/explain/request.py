@@ -331,7 +331,7 @@ def _slow_chain(
     chain = why_short(run.history, run.result, short, about)
     steps = [CauseStep(slow.start_s, SERVER, slow.in_words(server))]
     if slow.shortage.whole:
-        says = f"{pool} has been short of servers since {moment(slow.shortage.start_s)}"
+        says = f"{pool} has been short of capacity since {moment(slow.shortage.start_s)}"
         steps.append(CauseStep(slow.shortage.start_s, POOL, says))
     return CauseChain(about, [*steps, *chain.steps], chain.root)
 

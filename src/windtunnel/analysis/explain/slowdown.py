@@ -113,7 +113,7 @@ class Slowdown(msgspec.Struct, frozen=True):
 
     def in_words(self, server: str) -> str:
         whole = self.shortage.whole
-        when = f"with {whole} servers ready" if whole else "with the load that the autoscaler saw"
+        when = f"with all {whole} servers" if whole else "with the load that the autoscaler saw"
         return (
             f"{server} ran {self.batch:.0f} requests at once, in steps of about "
             f"{format_duration(self.step_s)}; {when} it would have been {self.whole_batch:.0f}, in "
