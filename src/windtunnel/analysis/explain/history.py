@@ -348,7 +348,7 @@ class ControlHistory:
                     yield SizeChange(left_s, -1 if served else 0, -1, taken=taken)
         for fault in self.faults.values():
             hit = sum(subject.rpartition("-")[0] == pool for subject in fault.subjects)
-            if fault.kind in DISTURBS and hit:
+            if fault.kind in PARTITION and hit:  # others leave a part of a server's capacity
                 yield SizeChange(fault.at_s, -hit, taken=True)
                 if fault.until_s is not None:
                     yield SizeChange(fault.until_s, hit)

@@ -10,7 +10,7 @@ INFINITE = float("inf")
 
 
 class SizeChange(msgspec.Struct, frozen=True):
-    """A change at one time: a server, a fault that makes servers serve less, or a decision."""
+    """A change at one time: a server, a fault that hides servers, or a decision."""
 
     time_s: float
     ready: int = 0
@@ -20,7 +20,7 @@ class SizeChange(msgspec.Struct, frozen=True):
     wanted: int | None = None
     """What an autoscaler wants from now on, before limits."""
     taken: bool = False
-    """Whether servers were lost or disturbed: what the pool had before, it still should have."""
+    """Whether servers were lost or hidden: what the pool had before, it still should have."""
 
 
 class Shortage(msgspec.Struct, frozen=True):
