@@ -39,6 +39,13 @@ def test_what_is_late_while_a_queue_is_worked_off_is_laid_to_the_overload() -> N
     assert stalled.factor(MISS_PRICE) > 0.75
 
 
+def test_two_late_bins_do_not_outweigh_many_on_time() -> None:
+    """A rate that rises within a bin makes answers late at a load that is carried otherwise."""
+    carried = [(0.85, 0.0)] * 12
+    before = after(carried).factor(MISS_PRICE)
+    assert after([*carried, (0.8, 0.9), (1.0, 1.0), *carried]).factor(MISS_PRICE) > 0.9 * before
+
+
 def test_a_share_that_is_late_under_any_load_does_not_drive_it_down() -> None:
     assert after([(0.6, 0.03)] * 100).factor(MISS_PRICE) > 0.7
 

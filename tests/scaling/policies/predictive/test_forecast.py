@@ -69,6 +69,25 @@ def test_the_plan_is_the_cheapest_for_the_errors_that_were_made() -> None:
     assert missed / len(expected.errors) < 0.1
 
 
+def counts(rate: float, cluster: int, bins: int = 240) -> list[float]:
+    """Rates of 15-second bins in which requests come in clusters; clusters of 1 are Poisson."""
+    draw, found = Stream(2, "counts"), []
+    for _ in range(bins):
+        passed_s, arrived = draw.exponential(cluster / rate), 0
+        while passed_s < 15.0:
+            arrived += cluster
+            passed_s += draw.exponential(cluster / rate)
+        found.append(arrived / 15.0)
+    return found
+
+
+def test_the_noise_of_counting_has_no_margin_of_its_own() -> None:
+    steady, clustered = forecaster(counts(26.0, 1)), forecaster(counts(26.0, 9))
+    noise = steady.counted(26.0)
+    assert abs(steady.forecast().planned - 26.0) < 0.5 * noise
+    assert clustered.forecast().planned > 26.0 + 2.5 * noise  # three times the noise of counting
+
+
 def test_a_loss_is_what_is_paid_and_what_misses() -> None:
     assert loss(10.0, 8.0, 20.0) == 10.0
     assert loss(10.0, 11.0, 20.0) == 10.0 + 20.0 * 3.0  # one too many, and those behind it

@@ -20,6 +20,9 @@ _ANSWERS: Final = 40
 """At most this many answers of a bin count, since they share their conditions,"""
 _WEIGHT: Final = 0.2
 """and each has this weight."""
+_OTHERWISE: Final = 0.05
+"""Probability that a bin is late or on time for another reason than its load, such as a rate that
+rises within it. So a few bins do not outweigh all others."""
 _KEPT: Final = 0.995
 """Weight of evidence one bin later, since requests change."""
 
@@ -46,12 +49,15 @@ class Experience:
         weight = _WEIGHT * min(answers, _ANSWERS)
         if weight == 0.0:
             return
-        for number, factor in enumerate(_FACTORS):
+        logs = []
+        for factor in _FACTORS:
             on_time = math.log(1.0 - _late_share(low / factor, allowed))
             too_late = math.log(_late_share(high / factor, allowed))
-            self._evidence[number] = _KEPT * self._evidence[number] + weight * (
-                (1.0 - late) * on_time + late * too_late
-            )
+            logs.append(weight * ((1.0 - late) * on_time + late * too_late))
+        most = max(logs)
+        for number, log in enumerate(logs):
+            seen = math.log(_OTHERWISE + (1.0 - _OTHERWISE) * math.exp(log - most))
+            self._evidence[number] = _KEPT * self._evidence[number] + seen
 
     def weights(self) -> list[float]:
         """The probability of each factor."""

@@ -4,6 +4,9 @@ Simple methods each forecast the rate some bins ahead, and plan for a margin on 
 would have been cheapest for the method's past errors, given the prices of replicas and misses. When
 a bin ends, each method is charged what its plan would have cost, and the one with the lowest recent
 cost is used. No distribution is assumed once there are enough errors.
+
+Counts vary even at a constant rate. What a replica carries allows for that already, so an error
+counts only as far as it is larger than by chance.
 """
 
 import math
@@ -134,7 +137,8 @@ class Forecast:
     rate: float
     method: str
     errors: list[float]
-    """Sorted differences of observed and forecast rates, as far as they may recur."""
+    """Sorted differences of observed and forecast rates, beyond chance and as far as they may
+    recur."""
     counted: float
     """Standard deviation of a rate from a count: the least possible error."""
     miss_price: float
@@ -142,7 +146,7 @@ class Forecast:
 
     @property
     def error(self) -> float:
-        """The recent mean absolute error of the method; with too few errors, that of counting."""
+        """The recent mean absolute error beyond chance; with too few errors, that of counting."""
         if len(self.errors) < ENOUGH_ERRORS:
             return self.counted
         return sum(abs(error) for error in self.errors) / len(self.errors)
@@ -157,29 +161,6 @@ def _mean_loss(errors: list[float], rate: float, planned: float, miss_price: flo
     for error in errors:
         total += loss(planned, max(0.0, rate + error), miss_price)
     return total / len(errors)
-
-
-def _forecast(
-    rate: float, method: str, errors: list[float], counted: float, highest: float, price: float
-) -> Forecast:
-    """Makes a forecast with the plan that would have been cheapest.
-
-    An error is the height of a burst above its beginning. During a burst, another one on top of it
-    is not expected, and a height reached only once need not recur: beyond the height of two recent
-    bursts (`highest`), only noise is added.
-    """
-    if len(errors) < ENOUGH_ERRORS:
-        by_chance = NormalDist().inv_cdf(min(max(1.0 - 1.0 / price, 0.5), 0.999)) * counted
-        return Forecast(rate, method, [], counted, price, rate + by_chance)
-    most = max(highest - rate, counted)
-    known = sorted(min(error, most) for error in errors)
-    best, least = 0.0, math.inf
-    for share in _TRIED:
-        planned = max(0.0, rate + quantile_of(known, share))
-        cost = _mean_loss(known, rate, planned, price)
-        if cost < least:
-            best, least = planned, cost
-    return Forecast(rate, method, known, counted, price, best)
 
 
 def seen_twice(rates: list[float]) -> float:
@@ -214,8 +195,10 @@ class _Judged:
         if len(self._foretold) >= ahead:
             then = self._foretold.popleft()
             if then is not None:
-                self.errors.append(rate - then.rate)
-                self._blame = _DISCOUNT * self._blame + loss(then.planned, rate, then.miss_price)
+                error = rate - then.rate
+                self.errors.append(error)
+                real = then.rate + error * self._beyond_chance(then.counted)
+                self._blame = _DISCOUNT * self._blame + loss(then.planned, real, then.miss_price)
                 self._weight = _DISCOUNT * self._weight + 1.0
         self.method.see(rate)
         self.next = self.method.foretell(1)
@@ -223,12 +206,41 @@ class _Judged:
     def ask(self, ahead: int, counted: float, highest: float, price: float) -> Forecast | None:
         """Makes a plan for this many bins from now, by which the method will be judged."""
         rate = self.method.foretell(ahead)
-        made = None
-        if rate is not None:
-            name = self.method.name
-            made = _forecast(rate, name, list(self.errors), counted, highest, price)
+        made = None if rate is None else self._forecast(rate, counted, highest, price)
         self._foretold.append(made)
         return made
+
+    def _forecast(self, rate: float, counted: float, highest: float, price: float) -> Forecast:
+        """Makes a forecast with the plan that would have been cheapest.
+
+        An error is the height of a burst above its beginning. During a burst, another one on top
+        of it is not expected, and a height reached only once need not recur: beyond the height of
+        two recent bursts (`highest`), only noise is added.
+        """
+        name = self.method.name
+        if len(self.errors) < ENOUGH_ERRORS:
+            by_chance = NormalDist().inv_cdf(min(max(1.0 - 1.0 / price, 0.5), 0.999)) * counted
+            return Forecast(rate, name, [], counted, price, rate + by_chance)
+        most = max(highest - rate, counted)
+        beyond = self._beyond_chance(counted)
+        known = sorted(min(beyond * error, most) for error in self.errors)
+        best, least = 0.0, math.inf
+        for share in _TRIED:
+            planned = max(0.0, rate + quantile_of(known, share))
+            cost = _mean_loss(known, rate, planned, price)
+            if cost < least:
+                best, least = planned, cost
+        return Forecast(rate, name, known, counted, price, best)
+
+    def _beyond_chance(self, counted: float) -> float:
+        """The standard deviation of the rate around its forecasts, over that of the errors.
+
+        The variance of the errors is that of the rate and of counting, `counted` squared.
+        """
+        if len(self.errors) < ENOUGH_ERRORS:
+            return 1.0
+        variance = sum(error**2 for error in self.errors) / len(self.errors)
+        return math.sqrt(max(0.0, 1.0 - counted**2 / variance)) if variance > 0.0 else 0.0
 
     @property
     def mean_blame(self) -> float:
