@@ -171,9 +171,13 @@ def test_a_request_on_a_new_connection_is_not_sent_again(reply: bytes) -> None:
     assert len(script.bodies) == 1
 
 
-def test_failures_have_their_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_have_their_codes() -> None:
     assert failed(Script([HANG]), timeout_s=0.05) == "timeout"
     assert failed(Script([PACKED])) == "reply_packed"
+
+
+@pytest.mark.once  # compiled code has its constants inlined
+def test_a_reply_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "LARGEST_REPLY", 1)
     assert failed(Script([OK])) == "reply_too_large"
 
@@ -214,6 +218,7 @@ async def _as_coroutine(awaited: Coroutine[Any, Any, Any]) -> Any:
     return await awaited
 
 
+@pytest.mark.once  # compiled code has its constants inlined
 def test_connections_that_a_server_is_about_to_close_are_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
