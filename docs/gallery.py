@@ -360,7 +360,7 @@ def unsupported(example: Example, rows: list[dict[str, Any]]) -> list[str]:
 
 def figures(result: dict[str, Any], name: str) -> str:
     rows = [f"| {one.name} | {one.figure} | {one.note} |" for one in tiles(result)]
-    said = " ".join(verdict(result, [], 0.0)[:1])
+    said = " ".join(verdict(result, [], 0.0, "")[:1])
     table = "\n".join(["| figure | value | |", "|---|---|---|", *rows])
     link = f'<a href="../reports/{name}.html">The whole report</a>'
     return f"## Figures\n\n{said}\n\n{table}\n\n{link}\n"

@@ -20,6 +20,7 @@ from windtunnel.report.terminal.comparison import (
     shown_metrics,
     signed,
 )
+from windtunnel.report.terminal.layout import several, table_of
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
 
@@ -109,7 +110,12 @@ def test_the_first_design_is_in_every_table(width: int) -> None:
     ],
 )
 def test_columns_have_the_names_of_the_designs(name: str, lines: list[str]) -> None:
-    assert broken(name, 12).split("\n") == lines
+    assert broken(name, 12) == lines
+    table = table_of(["metric", several(lines)], [["TTFT", "1 s"]])
+    console = Console(file=io.StringIO(), width=60)
+    console.print(table)
+    shown = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(shown) == len(lines) + 1, "a line for each part of the name"
 
 
 def test_the_percentiles_of_a_latency_are_together() -> None:

@@ -142,6 +142,7 @@ def one_line(text: str, most: int = LONGEST_QUOTE) -> str:
     Names and messages of servers, cells of files and the like go into sentences through this, so
     that they can neither add a line that looks like ours nor steer a terminal.
     """
+    text = text.strip()
     line = printable(" ".join(text[: 8 * most].split()))
     whole = len(line) <= most and len(text) <= 8 * most
     return line if whole else f"{line[: most - 3]}..."

@@ -27,6 +27,7 @@ from windtunnel.report.terminal.layout import (
     say,
     say_indented,
     seeds_text,
+    several,
     table_of,
 )
 
@@ -101,7 +102,8 @@ def tables(comparison: dict[str, Any], place: int) -> Iterable[Table]:
     interval = "difference, 95%" if has_intervals(comparison) else "difference"
     for layout, width in itertools.product(LAYOUTS, HEADER_WIDTHS):
         between = interval if layout.ends else "difference"
-        headers = ("metric", broken(first, width), broken(other, width), between, "")
+        designs = (several(broken(name, width)) for name in (first, other))
+        headers: tuple[str | Text, ...] = ("metric", *designs, between, "")
         rows = [_cells(metric, place, layout) for metric in shown_metrics(comparison)]
         yield table_of(
             [headers[number] for number in layout.columns],
@@ -110,7 +112,7 @@ def tables(comparison: dict[str, Any], place: int) -> Iterable[Table]:
         )
 
 
-def broken(name: str, width: int) -> str:
+def broken(name: str, width: int) -> list[str]:
     """A name split into lines of at most `width`, preferably after its punctuation."""
     lines = [""]
     for part in re.findall(r"[^\s.,:/=_-]*[\s.,:/=_-]?", name):
@@ -119,7 +121,7 @@ def broken(name: str, width: int) -> str:
             if lines[-1] and len(lines[-1] + piece.rstrip()) > width:
                 lines.append("")
             lines[-1] += piece
-    return "\n".join(line.strip() for line in lines)
+    return [line.strip() for line in lines]
 
 
 def has_intervals(comparison: dict[str, Any]) -> bool:

@@ -44,12 +44,12 @@ def screen(*, stderr: bool = False) -> Console:
 
 
 def table_of(
-    heads: Sequence[str], rows: Rows, *, words: int = 1, left: Iterable[int] = ()
+    heads: Sequence[str | Text], rows: Rows, *, words: int = 1, left: Iterable[int] = ()
 ) -> Table:
     """A table with text in the first columns and in those of `left`, and figures in the others."""
-    table = Table(
-        *map(_cell, heads), box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
-    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for head in heads:
+        table.add_column(_cell(head) if isinstance(head, str) else head)
     texts = {place % len(heads) for place in left}
     for place, column in enumerate(table.columns):
         column.no_wrap = True
@@ -62,6 +62,11 @@ def table_of(
 def _cell(text: str) -> str:
     """Text of one line, since a line break in a name would make it another row."""
     return printable(text).replace("\n", " ")
+
+
+def several(lines: Iterable[str]) -> Text:
+    """A cell of several lines."""
+    return Text("\n".join(map(_cell, lines)))
 
 
 def narrower(

@@ -17,6 +17,7 @@ from windtunnel.report.terminal.layout import (
     print_table,
     say,
     say_indented,
+    several,
     table_of,
 )
 from windtunnel.report.terminal.trust import show_trust
@@ -312,7 +313,7 @@ def _why_tables(
     for longest in (1000, *range(80, 20, -4)):
         cells = []
         for row in rows:
-            why = "\n".join(wrap(row["why"], longest))
+            why = several(wrap(row["why"], longest))
             cells.append((row["label"], number(row, found), why))
         yield table_of((f"why not{of}", unit_of(found), ""), cells, left=[-1])
 
