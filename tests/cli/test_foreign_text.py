@@ -73,7 +73,8 @@ def test_a_quoted_name_is_one_short_line(text: str, most: int) -> None:
 def test_a_quoted_name_says_what_was_there() -> None:
     assert one_line("Llama  3\n8B\x1b") == "Llama 3 8B\\u001b"
     assert one_line("x" * 1000) == "x" * (LONGEST_QUOTE - 3) + "..."
-    assert one_line(" " * 5000 + "x") == "..."
+    assert one_line(" " * 5000 + "x") == "x"
+    assert one_line("x" + " " * 5000 + "y") == "x..."
 
 
 def test_a_message_has_one_line_of_ours(
