@@ -58,7 +58,7 @@ async def gateway(
     environment = {"KUBECONFIG": str(kubeconfig)}
     async with bed(slow, sets=sets, environment=environment, ready=False) as it:
         await it.servers[0].stop()
-        await it.until(lambda: not it.core.servers[0].availability.healthy)
+        await it.until(lambda: not any(one.availability.healthy for one in it.core.servers))
         yield it
 
 

@@ -66,7 +66,7 @@ async def test_it_leads_decides_and_gives_its_lease_back(cluster: Cluster, tmp_p
             process.send_signal(signal.SIGTERM)
             out, err = await process.communicate()
             assert process.returncode == 0, err.decode()
-            assert b"stopped; " in out
+            assert b"stopped after " in out
             assert b"Traceback" not in err
         lease = await on.client.get(LEASES, on.space, "windtunnel-operator", LeaseObject)
         assert not lease.spec.holder_identity
