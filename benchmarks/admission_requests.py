@@ -61,7 +61,7 @@ def main() -> None:
             baseline=4.0,
             most=1.0,
             unit="CPU us",
-            against="half of the promise through asyncio",
+            against="half of the target through asyncio",
         )
     )
     few, many = Crowd(10), Crowd(10_000)

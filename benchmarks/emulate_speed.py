@@ -1,7 +1,9 @@
 """Cost of a streaming request of 100 tokens to `windtunnel emulate`: CPU time of its process.
 
 The server is a process of its own, over real sockets; its clients are not counted. With `--speedup
-inf` all tokens are ready at once and sent in one chunk; in real time each is a chunk.
+inf` all tokens are ready at once and sent in one chunk; in real time each is a chunk. Beside that,
+a server on the same event loop that parses nothing writes as many chunks, for all connections at
+once every few milliseconds: what remains without anything of ours.
 """
 
 import asyncio
@@ -10,6 +12,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from benchmarks.claim import Claim, report
 
@@ -17,6 +20,7 @@ TOKENS = 100
 CONNECTIONS = 32
 WARM_UP = 200
 AT_ONCE_US = 400.0
+STEP_S = 0.006
 HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\n"
 
 
@@ -55,11 +59,45 @@ async def ask(port: int, requests: int) -> int:
     return pieces
 
 
-def measure(speedup: str, requests: int) -> tuple[float, float]:
+def emulate(speedup: str) -> list[str]:
+    """The command of an emulated server."""
+    serve = ["-m", "windtunnel", "emulate", "--model", "llama-3.1-8b"]
+    return [*serve, "--port", "0", "--speedup", speedup]
+
+
+async def write_bare(pieces: int) -> None:
+    """Answers whatever arrives with chunks of the size of one token, and looks at nothing."""
+    chunk = b"f3\r\ndata: {%b}\n\n\r\n" % (b" " * (0xF3 - 10))
+    left: dict[Any, int] = {}
+    loop = asyncio.get_running_loop()
+
+    class Writer(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self._transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            if data.endswith(b"}]}"):
+                left[self._transport] = pieces
+
+    def step() -> None:
+        for transport, count in list(left.items()):
+            first = b"HTTP/1.1 200 OK\r\n\r\n" if count == pieces else b""
+            last = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n" if count == 1 else b""
+            transport.write(first + chunk + last)
+            left[transport] -= 1
+            if last:
+                del left[transport]
+        loop.call_later(STEP_S, step)
+
+    server = await loop.create_server(Writer, "127.0.0.1", 0)
+    print(f"serving at http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", flush=True)
+    step()
+    await server.serve_forever()
+
+
+def measure(serve: list[str], requests: int) -> tuple[float, float]:
     """Microseconds per request, and the number of chunks of its answer."""
-    serve = [sys.executable, "-m", "windtunnel", "emulate", "--model", "llama-3.1-8b"]
-    serve += ["--port", "0", "--speedup", speedup]
-    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen([sys.executable, *serve], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
             port = int(server.stdout.readline().split()[2].rstrip("/").rpartition(":")[2])
@@ -73,7 +111,7 @@ def measure(speedup: str, requests: int) -> tuple[float, float]:
 
 def main() -> None:
     load = os.getloadavg()[0]
-    each_us, pieces = min(measure("inf", 3_000) for _ in range(3))
+    each_us, pieces = min(measure(emulate("inf"), 3_000) for _ in range(3))
     report(
         Claim(
             f"emulate, a streaming request of {TOKENS} tokens at once, {pieces:.0f} pieces,"
@@ -85,7 +123,9 @@ def main() -> None:
             against="the target",
         )
     )
-    each_us, pieces = measure("1", 640)
+    each_us, pieces = measure(emulate("1"), 640)
+    bare_us, _ = measure(["-m", "benchmarks.emulate_speed", str(round(pieces))], 640)
+    print(f"  {pieces:.0f} bare writes: {bare_us:.0f} CPU us")
     report(
         Claim(
             f"the same in real time, {pieces:.0f} pieces",
@@ -99,4 +139,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        import uvloop
+
+        uvloop.run(write_bare(int(sys.argv[1])))
+    else:
+        main()

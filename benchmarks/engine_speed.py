@@ -68,7 +68,7 @@ def main() -> None:
             baseline=COMPILED_US,
             most=1.0,
             unit="us",
-            against="the promise",
+            against="the target",
         )
     )
     report(
@@ -78,7 +78,7 @@ def main() -> None:
             baseline=INTERPRETED_US,
             most=1.0,
             unit="us",
-            against="the promise",
+            against="the target",
         )
     )
     report(

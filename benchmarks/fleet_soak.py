@@ -36,7 +36,7 @@ def main() -> None:
             baseline=MOST_GAP,
             most=1.0,
             unit="of the bound",
-            against="the promise",
+            against="the target",
         )
     )
 

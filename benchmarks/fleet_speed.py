@@ -118,7 +118,7 @@ def claim_storm() -> None:
             baseline=1e6 / EVENTS_PER_S,
             most=1.0,
             unit="us",
-            against="the promise",
+            against="the target",
         )
     )
 
@@ -156,7 +156,7 @@ def main() -> None:
             baseline=QUIET_MS,
             most=1.0,
             unit="CPU ms",
-            against="the promise",
+            against="the target",
         )
     )
     warm, fold = bench.warm_ms()
@@ -168,7 +168,7 @@ def main() -> None:
                 baseline=WARM_MS,
                 most=1.0,
                 unit="CPU ms",
-                against="the promise",
+                against="the target",
             )
         )
     report(
@@ -178,7 +178,7 @@ def main() -> None:
             baseline=BYTES,
             most=1.0,
             unit="bytes each",
-            against="the promise",
+            against="the target",
         )
     )
     claim_storm()

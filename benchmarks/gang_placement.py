@@ -1,8 +1,14 @@
 """1,000 gangs of 8 on 10,000 nodes, each in one rack; more of them; and some that do not fit."""
 
 from benchmarks.claim import Claim, least_cpu_s, report
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PackConstraint, PodAsk, PodShape
 from windtunnel.gangs.placement.placer import GangPlacer
+from windtunnel.gangs.placement.requests import (
+    GangRequest,
+    GroupRequest,
+    PackConstraint,
+    PodShape,
+    UnboundPod,
+)
 from windtunnel.gangs.placement.space import Space
 
 NODES = 10_000
@@ -21,10 +27,12 @@ def fleet() -> tuple[Space, PodShape]:
     return space, space.shape({"nvidia.com/gpu": 4, "cpu": 16})
 
 
-def gang(number: int, shape: PodShape, count: int = PODS) -> GangAsk:
+def gang(number: int, shape: PodShape, count: int = PODS) -> GangRequest:
     name = f"g{number}"
-    pods = [PodAsk(f"{name}-{pod}", shape) for pod in range(count)]
-    return GangAsk(name, [GroupAsk(name, count, pods)], order=number, pack=PackConstraint("rack"))
+    pods = [UnboundPod(f"{name}-{pod}", shape) for pod in range(count)]
+    return GangRequest(
+        name, [GroupRequest(name, count, pods)], order=number, pack=PackConstraint("rack")
+    )
 
 
 def place_all() -> GangPlacer:
@@ -43,7 +51,7 @@ def main() -> None:
             baseline=2.0,
             most=1.0,
             unit="CPU s",
-            against="the promise",
+            against="the target",
         )
     )
     placer = place_all()
@@ -52,11 +60,11 @@ def main() -> None:
     report(
         Claim(
             "100 gangs more, one after the other",
-            ours=least_cpu_s(lambda: [placer.plan([ask]) for ask in more], repeats=1),
+            ours=least_cpu_s(lambda: [placer.plan([request]) for request in more], repeats=1),
             baseline=0.2,
             most=1.0,
             unit="CPU s",
-            against="the promise of 2 ms for each",
+            against="the target of 2 ms for each",
         )
     )
     waiting = [gang(2 * GANGS + number, shape, 2 * RACK + 1) for number in range(GANGS)]
@@ -74,7 +82,7 @@ def main() -> None:
             baseline=2.0,
             most=1.0,
             unit="CPU s",
-            against="the promise",
+            against="the target",
         )
     )
 

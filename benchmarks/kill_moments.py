@@ -14,8 +14,8 @@ from tests.live.server import Server
 
 from benchmarks.claim import Claim, report
 from windtunnel.core.clock import monotonic_s
-from windtunnel.core.files import DRAFT
 from windtunnel.core.random import Stream
+from windtunnel.core.system.files import DRAFT
 from windtunnel.search.execution.cache import Cache
 
 KILLS = {"simulate": 80, "sweep": 60, "batch": 60}
@@ -85,13 +85,17 @@ class Killer:
         )
         late = self._dice.uniform() < LATE_SHARE
         at_s = self._dice.uniform() * (LATE_S if late else cpu_s)
-        while process.poll() is None and not (writes() if late else _cpu_s(process.pid) >= at_s):
-            pass
-        if late:
-            since_s = monotonic_s()
-            while process.poll() is None and monotonic_s() - since_s < at_s:
+        try:
+            while process.poll() is None and not (
+                writes() if late else _cpu_s(process.pid) >= at_s
+            ):
                 pass
-        process.send_signal(signal.SIGKILL)
+            if late:
+                since_s = monotonic_s()
+                while process.poll() is None and monotonic_s() - since_s < at_s:
+                    pass
+        finally:
+            process.send_signal(signal.SIGKILL)
         self._tally.kills += 1
         return process.wait() == -signal.SIGKILL
 
@@ -159,10 +163,10 @@ def sweep(place: Path, kills: int, dice: Stream) -> Tally:
     while tally.kills < kills:
 
         def writes() -> bool:
-            return any((folder / "points").glob("*/*.json"))  # noqa: B023 - called in this round
+            return bool(_points_in(folder))  # noqa: B023 - called in this round
 
         killer.kill(cpu_s, writes, *args, folder)
-        there = {f"{one.parent.name}{one.stem}" for one in (folder / "points").glob("*/*.json")}
+        there = {f"{one.parent.name}{one.stem}" for one in _points_in(folder)}
         bad = [one for one in sorted(there) if Cache(folder / "points").find(one) is None]
         tally.torn += [f"sweep, kill {tally.kills}: point {one} is damaged" for one in bad]
         tally.lost += [f"sweep, kill {tally.kills}: point {one}" for one in sorted(kept - there)]
@@ -179,6 +183,17 @@ def sweep(place: Path, kills: int, dice: Stream) -> Tally:
             number += 1
             folder, kept = place / str(number), set()
     return tally
+
+
+def _points_in(folder: Path) -> list[Path]:
+    """The files of finished points; the sweep may rename and remove drafts meanwhile."""
+    points = folder / "points"
+    return [
+        Path(where, name)
+        for where, _, names in os.walk(points)
+        for name in names
+        if name.endswith(".json") and Path(where).parent == points
+    ]
 
 
 def batch(place: Path, kills: int, dice: Stream) -> Tally:

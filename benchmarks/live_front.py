@@ -101,7 +101,7 @@ def main() -> None:
                 baseline=most,
                 most=1.0,
                 unit=unit,
-                against="the promise",
+                against="the target",
             )
         )
 

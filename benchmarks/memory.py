@@ -42,7 +42,7 @@ def main() -> None:
             baseline=BYTES_PER_REQUEST,
             most=1.0,
             unit="bytes",
-            against="the promise",
+            against="the target",
         )
     )
     report(

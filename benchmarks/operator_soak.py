@@ -28,8 +28,8 @@ from typing import Any, Final
 from tests.gangs.manifests import clique, group, pod_clique_set
 from tests.kubernetes.chaos import Chaos, Cut, Delay, Fate, Refuse, Swallow, chaos
 from tests.kubernetes.cluster import Cluster, open_cluster
-from tests.kubernetes.control_plane import build, why_not
-from tests.kubernetes.gang_stage import Stage, stage
+from tests.kubernetes.control_plane import StageControlPlane, build, why_not
+from tests.kubernetes.gang_stage import Stage, StageKubelets, stage
 from tests.kubernetes.test_side_by_side import FATES, Both
 
 from benchmarks.operator_speed import claim, cpu_of, memory_of
@@ -38,8 +38,8 @@ from windtunnel.core.random import Stream, Streams
 from windtunnel.gangs.commands import CreatePod
 from windtunnel.gangs.view import View
 from windtunnel.live.kubernetes.resources import NODES, PODS, Plain, Unstructured
-from windtunnel.live.rehearse.control_plane import API_SERVER, KubernetesControlPlane
-from windtunnel.live.rehearse.kubelets import Kubelets, add_node
+from windtunnel.live.rehearse.control_plane import API_SERVER
+from windtunnel.live.rehearse.kubelets import add_node
 from windtunnel.live.system import new_loop
 
 SPACES: Final = 3
@@ -59,7 +59,7 @@ MINUTE_S: Final = 60.0
 class Invariants:
     """Invariants on the pods of a namespace, checked after every event."""
 
-    def __init__(self, kubelets: Kubelets) -> None:
+    def __init__(self, kubelets: StageKubelets) -> None:
         self._kubelets: Final = kubelets
         self.broken: Final[list[str]] = []
         self.events = 0
@@ -273,9 +273,7 @@ class Soaked(Both):
 class Soak:
     """Operators, their faults, and the namespaces."""
 
-    def __init__(
-        self, plane: KubernetesControlPlane, proxy: Chaos, stream: Stream, log: Path
-    ) -> None:
+    def __init__(self, plane: StageControlPlane, proxy: Chaos, stream: Stream, log: Path) -> None:
         self.plane, self.proxy, self.stream, self.log = plane, proxy, stream, log
         self.editing: Final = asyncio.Lock()
         self.faults: Final[Counter[str]] = Counter()
@@ -360,7 +358,7 @@ class Soak:
         self._fates = kinds[self.stream.integer(0, len(kinds) - 1)]
 
 
-async def soak(plane: KubernetesControlPlane, log: Path, seconds: float, seed: int) -> None:
+async def soak(plane: StageControlPlane, log: Path, seconds: float, seed: int) -> None:
     streams = Streams(seed)
     async with AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(chaos(plane))
@@ -442,7 +440,7 @@ def main() -> None:
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     with (
         tempfile.TemporaryDirectory() as folder,
-        KubernetesControlPlane(Path(folder), build()) as plane,
+        StageControlPlane(Path(folder), build()) as plane,
         asyncio.Runner(loop_factory=new_loop) as runner,
     ):
         log = Path(sys.argv[3] if len(sys.argv) > 3 else f"{folder}/operators.log")

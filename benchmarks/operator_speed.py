@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import aiohttp
 from tests.gangs.manifests import clique, group, pod_clique_set
-from tests.kubernetes.control_plane import build, why_not
+from tests.kubernetes.control_plane import StageControlPlane, build, why_not
 from tests.kubernetes.gang_stage import SETS
 
 from benchmarks.claim import Claim, report
@@ -29,7 +29,6 @@ from windtunnel.live.kubernetes.config import load_config
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import NAMESPACES, PODS, Plain, Unstructured
 from windtunnel.live.rehearse.cluster import install
-from windtunnel.live.rehearse.control_plane import KubernetesControlPlane
 from windtunnel.live.rehearse.kubelets import add_node
 from windtunnel.live.system import new_loop
 
@@ -91,7 +90,7 @@ class Process:
         await self.process.communicate()
 
 
-async def started(plane: KubernetesControlPlane) -> Process:
+async def started(plane: StageControlPlane) -> Process:
     words = ["-m", "windtunnel", "operate", "--metrics-port", "0", "--place"]
     env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is not compiled at each start
@@ -171,7 +170,7 @@ async def latency(client: Client, watched: Watched, number: int) -> float:
     return took_s
 
 
-async def measure(plane: KubernetesControlPlane, sets: int, minutes: int) -> None:
+async def measure(plane: StageControlPlane, sets: int, minutes: int) -> None:
     pods = sets * PODS_OF_SET
     config = load_config(plane.kubeconfig)
     async with open_client(config, name="benchmark") as client:
@@ -266,7 +265,7 @@ def main() -> None:
     minutes = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     with (
         tempfile.TemporaryDirectory() as folder,
-        KubernetesControlPlane(Path(folder), build()) as plane,
+        StageControlPlane(Path(folder), build()) as plane,
         asyncio.Runner(loop_factory=new_loop) as runner,
     ):
         runner.run(measure(plane, sets, minutes))

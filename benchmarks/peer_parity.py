@@ -84,7 +84,7 @@ def main() -> None:
             baseline=1.0,
             most=1.0,
             unit="%",
-            against="the promise",
+            against="the target",
         )
     )
     report(

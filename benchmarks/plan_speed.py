@@ -20,7 +20,7 @@ from benchmarks.claim import Claim, insist_on_compiled, report
 from windtunnel.core.clock import monotonic_s
 from windtunnel.search.execution.workers import Workers
 from windtunnel.search.plan.goal import goal_of, trial_of
-from windtunnel.search.plan.trials import sure_of
+from windtunnel.search.plan.runs.trials import sure_of
 from windtunnel.search.point import Origin
 
 PROMISED_S = 60.0

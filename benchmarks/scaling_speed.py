@@ -4,7 +4,7 @@ import gc
 
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report
 from windtunnel.core.random import Stream
-from windtunnel.scaling.policies.saturation import KvSaturationSettings
+from windtunnel.scaling.policies.saturation.policy import KvSaturationSettings
 from windtunnel.scaling.scaler import Scaler
 from windtunnel.scaling.settings import RateSettings
 from windtunnel.scaling.snapshot import (
@@ -84,7 +84,7 @@ def main() -> None:
             baseline=1e3 * PROMISED_S,
             most=1.0,
             unit="CPU ms",
-            against="the promise",
+            against="the target",
         )
     )
 

@@ -75,7 +75,7 @@ def main() -> None:
             baseline=MOST_S,
             most=1.0,
             unit="CPU s",
-            against="the promise",
+            against="the target",
         )
     )
     report(

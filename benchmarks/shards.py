@@ -15,7 +15,7 @@ import sys
 from benchmarks.claim import Claim, insist_on_compiled, report
 from benchmarks.routing_speed import PER_SERVER, WEIGHTED
 from windtunnel.core.clock import cpu_s, monotonic_s
-from windtunnel.core.processes import processors
+from windtunnel.core.system.processes import processors
 from windtunnel.search.execution.workers import MeasuredRun, Workers
 from windtunnel.search.measure import Metrics, measured
 from windtunnel.twin.scenario.load import load_text

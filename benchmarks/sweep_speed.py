@@ -13,7 +13,7 @@ import sys
 
 from benchmarks.claim import Claim, least_cpu_s, report
 from windtunnel.core.clock import monotonic_s
-from windtunnel.core.processes import processors
+from windtunnel.core.system.processes import processors
 from windtunnel.search.execution.workers import LOCAL, MeasuredRun, Workers
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text

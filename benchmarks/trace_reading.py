@@ -79,7 +79,7 @@ def main() -> None:
                 baseline=most_s,
                 most=1.0,
                 unit="CPU s",
-                against=f"the promise of {most_s} s",
+                against=f"the target of {most_s} s",
             )
             report(claim)
 

@@ -67,7 +67,7 @@ Events at the pod and at the machine (`FleetProvision`, `FleetBootstrap`, `Fleet
 
 ## Limitations
 
-- Machines in use are never replaced by cheaper ones: consolidation and the buffer for failures are for simulations and soaks.
+- Machines in use are never replaced by cheaper ones: consolidation and the buffer for failures are for soaks.
 - A pod bound at the moment its machine is found to be unneeded is evicted, unless it tolerates `windtunnel.dev/idle` or is marked do-not-disrupt.
 - A drain held up by disruption budgets for more than half an hour counts as failed until the machine is empty; it is not cancelled.
 - After a restart, a NodeClaim that an earlier process created and Karpenter gives up is ordered again without a back-off.

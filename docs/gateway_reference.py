@@ -9,7 +9,7 @@ from pathlib import Path
 from windtunnel.live.gateway.data_path.exchange import MESSAGES, OUTCOMES, STATUSES
 from windtunnel.live.gateway.decisions import GatewayCore
 from windtunnel.live.gateway.facts import DECISIONS
-from windtunnel.live.gateway.metrics import GatewayCollector, GatewayMetrics
+from windtunnel.live.gateway.metrics import GatewayMetrics, gateway_families
 from windtunnel.live.gateway.settings import GatewayFile, LiveSettings
 
 # ruff: noqa: E501 - lines of Markdown
@@ -79,7 +79,7 @@ def page() -> str:
     )
     rows = ["## Metrics", ""]
     core = GatewayCore(GatewayFile().policies(Path(), 0, {}))
-    for family in GatewayCollector(GatewayMetrics(), core, lambda: 0.0).collect():
+    for family in gateway_families(GatewayMetrics(), core, 0.0):
         ending = "_total" if family.type == "counter" else ""
         labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
         by = f" by {labels}" * bool(labels)

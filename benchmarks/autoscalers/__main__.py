@@ -15,19 +15,17 @@ from typing import Any
 
 from benchmarks.autoscalers.traffic import Traffic, traffic_of
 from benchmarks.claim import Claim, report
-from windtunnel.report.page.arena import arena_page
-from windtunnel.report.terminal.arena import show_arena
+from windtunnel.report.page.searches.arena import arena_page
 from windtunnel.report.terminal.layout import screen
 from windtunnel.report.terminal.progress import bar
-from windtunnel.search.arena.arena import TUNED, Arena
+from windtunnel.report.terminal.searches.arena import show_arena
+from windtunnel.search.arena.arena import EQUAL, TUNED, Arena
 from windtunnel.search.arena.contestants import CONTESTANTS, OURS
 
 TUNED_ON = {False: (1,), True: (0,)}
 JUDGED_ON = {False: (9001, 9002, 9003), True: (1, 2)}
 """Seeds of shapes, or stretches of traces."""
 GOAL = 0.95
-EQUAL = 0.003
-"""Attainment that is lower by at most this counts as equal."""
 MOST_REGRET = {False: 1.25, True: 1.6}
 """Largest cost over the optimum, by whether traffic rises faster than a replica starts."""
 FOLDER = Path("build/benchmarks/autoscalers")

@@ -1,6 +1,6 @@
 """The traffic that autoscalers compete on: eight synthetic shapes, and stretches of traces.
 
-A shape is twenty minutes on a 70-billion model; a replica is four H100s, carries about 8 requests/s
+A shape is twenty minutes on a 70-billion model; a replica is four H100s, carries about 9 requests/s
 within the SLO (first token in 2 s, then 60 ms per token) and takes 75 s to load. Levels, times and
 lengths of a shape are drawn from its seed, so that another seed is another day and not only other
 arrivals. A trace is cut into stretches; requests, lengths and times are the trace's own.

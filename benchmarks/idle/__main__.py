@@ -100,7 +100,7 @@ def claim(rows: list[Row]) -> None:
                 baseline=1.0 - EFFECTIVE_LEAST,
                 most=1.0,
                 unit="of the capacity",
-                against="the promise",
+                against="the target",
             )
         )
 

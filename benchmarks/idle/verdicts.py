@@ -62,7 +62,7 @@ def _own(case: Case, got: Measured) -> list[str]:
     least = EFFECTIVE_LEAST if case.is_wide else BEYOND_LEAST.get(case.name, 0.0)
     if got.effective < least * got.bare:
         of_bare = f", {got.effective / got.bare:.1%} of what bare sleepers reach"
-        faults.append(f"effective use {got.effective:.1%}{of_bare}; {least:.0%} is promised")
+        faults.append(f"effective use {got.effective:.1%}{of_bare}; the target is {least:.0%}")
     if case.adaptive and got.target_most <= 1:
         faults.append("the target of row groups never rose")
     if len(case.tenants) > 1:

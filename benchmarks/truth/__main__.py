@@ -18,7 +18,7 @@ import msgspec
 import windtunnel as wt
 from benchmarks.claim import Claim, report
 from benchmarks.truth.points import Point, drafted, guessed, points
-from windtunnel.core.distribution import quantile_of
+from windtunnel.core.statistics.distribution import quantile_of
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.releases import LEAST_HOST_S
@@ -89,7 +89,10 @@ def scenario(point: Point, trace: Path) -> str:
     engine: dict[str, object] = {"kv_cache_dtype": point.kv, "prefix_caching": False}
     step_time = {"model": "physics"}
     overheads = {}
-    profile = f"{point.gpu}-{point.engine.replace('-', '').lower()}"
+    if point.release:
+        engine["version"] = point.release
+    suffix = f"-{point.release}" if point.release else ""
+    profile = f"{point.gpu}-{point.engine.replace('-', '').lower()}{suffix}"
     if profile in bundled_profiles():
         step_time["profile"] = profile
     if point.engine == "SGLang":

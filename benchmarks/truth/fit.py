@@ -3,12 +3,14 @@
 The tables (NVIDIA aiconfigurator, Apache-2.0) are not part of the repository: WINDTUNNEL_DATA names
 the folder that has `silicon/`; the default is `../shared/data`. Tables of B300 and GB300, and those
 of SGLang and TensorRT-LLM, are read from the package `aiconfigurator-core`; without it these
-profiles stay as they are. No published serving point is read. What operators cannot show comes from
+profiles stay as they are, as does that of the MI355X unless WINDTUNNEL_AITER names a checkout of
+AITER. No published serving point is read. What operators cannot show comes from
 whole steps measured on H200s, the profile `h200-pytorch`. Run: python -m benchmarks.truth.fit
 """
 
 import csv
 import importlib.util
+import os
 import statistics
 import tempfile
 from pathlib import Path
@@ -16,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.calibration_accuracy import data_folder
+from benchmarks.truth.aiter import write_tables
 from benchmarks.vllm_replay import RUN
 from windtunnel.models.calibration.calibrate import error_of
 from windtunnel.models.calibration.operators import PARAMETERS_OF, fit_operators
@@ -67,6 +70,43 @@ OTHER_ENGINES = {
     "trtllm": ("1.3.0rc20", LARGE),
 }
 """Releases of other engines, and the GPUs whose tables of them are used."""
+
+MODULES = {"sglang": ("0.5.10", "wideep_generation_mla_perf")}
+"""Tables of modules that a later release has none of."""
+
+FUSED_NORMS = "b200"
+"""The GPU whose modules of latent attention were timed again with the norms that vLLM serves with.
+All other tables of 0.24 have norms of many small kernels, "50 to 65 us per layer that a serving
+engine never pays" (aiconfigurator at c56db49, of 2026-07-29)."""
+
+INDEXER = {
+    "h100": "h100-sglang",
+    "h200": "h200-sglang",
+    "b200": "b200-sglang",
+    "b300": "b300-sglang",
+    "gb200": "b200-sglang",
+    "gb300": "b300-sglang",
+    "a100": "h100-sglang",
+    "l40s": "h100-sglang",
+    "rtx-pro-6000": "b200-sglang",
+}
+"""Where profiles of vLLM take the time of choosing tokens from: SGLang's modules, which were timed
+in CUDA graphs with the kernels that it serves with."""
+
+EARLIER = ("0.19.0", {"h200": "h200_sxm", "b200": "b200_sxm"})
+"""The earlier release of vLLM whose experts were timed, and where."""
+
+EARLIER_NEAREST = {"h100": "h200"}
+"""Where other GPUs take that release's experts from."""
+
+EARLIER_ORIGIN = "experts by operator timings of vLLM {release}, the rest as of 0.24: "
+
+AITER_ORIGIN = (
+    "multiplications and experts by operator timings of AMD's AITER (MIT) at e404860; attention, "
+    "collectives, small kernels and the conversion of inputs as in the generic profile."
+)
+CONVERSION = ("fp8_launch_s", "fp8_convert_bandwidth", "fp4_launch_s")
+"""What AITER's timings leave out: they are of kernels alone."""
 
 OTHER_ORIGIN = (
     "operator timings of {engine} {release}, NVIDIA aiconfigurator 0.12 (Apache-2.0), "
@@ -138,6 +178,9 @@ def packaged(gpu: str, engine: str, release: str, to: Path) -> Path | None:
     folder.mkdir()
     root = Path(found.origin).parent / "systems" / "data" / gpu
     own = sorted(root.glob(f"*/{engine}/{release}/*_perf.parquet"))
+    if engine in MODULES:
+        older, table = MODULES[engine]
+        own += root.glob(f"*/{engine}/{older}/{table}.parquet")
     for path in [*own, root / "comm" / "nccl" / NCCL / "nccl_perf.parquet"]:
         (folder / path.name).symlink_to(path)
     return folder
@@ -152,6 +195,57 @@ def of_engine(engine: str, release: str, name: str, folder: Path, own: Profile) 
     values["gemm_launch_s"] = min(values["gemm_launch_s"], own.parameters["gemm_launch_s"])
     if name in HOPPERS:
         values |= {key: own.parameters[key] for key in STEPS}
+    return msgspec.structs.replace(found, parameters=values)
+
+
+def of_earlier(release: str, name: str, table: str, own: Profile, to: Path) -> Profile | None:
+    """The profile with the experts of an earlier release of vLLM."""
+    there = to / f"{name}-earlier"
+    there.mkdir()
+    theirs = packaged(table, "vllm", release, there)
+    if theirs is None:
+        return None
+    only = there / "experts"
+    only.mkdir()
+    (only / "moe_perf.parquet").symlink_to(theirs / "moe_perf.parquet")
+    origin = EARLIER_ORIGIN.format(release=release) + own.origin
+    accelerator = resolve_accelerator(own.accelerator)
+    found = fit_operators(only, accelerator, own, name=earlier_name(name), origin=origin)
+    errors = {**own.errors["operators"], **found.errors["operators"]}
+    return msgspec.structs.replace(found, errors={"operators": errors}, measured=own.measured)
+
+
+def earlier_name(name: str) -> str:
+    return f"{name}-vllm-{EARLIER[0].removesuffix('.0')}"
+
+
+def with_experts_of(own: Profile, other: Profile, name: str) -> Profile:
+    """The profile with another GPU's fractions and starts of experts."""
+    values = {
+        key: other.parameters[key] if "expert" in key else value
+        for key, value in own.parameters.items()
+    }
+    origin = EARLIER_ORIGIN.format(release=f"{EARLIER[0]} on an {other.accelerator}") + own.origin
+    errors = {
+        kind: other.errors["operators"][kind] if kind.startswith("experts") else error
+        for kind, error in own.errors["operators"].items()
+    }
+    return msgspec.structs.replace(
+        own, name=name, origin=origin, parameters=values, errors={"operators": errors}
+    )
+
+
+def of_aiter(generic: Profile, to: Path) -> Profile:
+    """The profile of the MI355X."""
+    checkout = os.environ.get("WINDTUNNEL_AITER")
+    if checkout is None:
+        return load_profile("mi355x")
+    there = to / "mi355x"
+    there.mkdir()
+    write_tables(Path(checkout), there)
+    accelerator = resolve_accelerator("mi355x")
+    found = fit_operators(there, accelerator, generic, name="mi355x", origin=AITER_ORIGIN)
+    values = {**found.parameters, **{key: generic.parameters[key] for key in CONVERSION}}
     return msgspec.structs.replace(found, parameters=values)
 
 
@@ -276,41 +370,86 @@ def write(found: dict[str, Profile]) -> None:
         print(name, ", ".join(f"{kind} {error.mape:.1%}" for kind, error in errors.items()))
 
 
+def of_vllm(folders: dict[str, Path], steps: Profile, layer_s: float) -> dict[str, Profile]:
+    """The profiles of vLLM 0.24, none slower than that of a slower GPU."""
+    found = {name: fitted(name, there, steps, layer_s) for name, there in folders.items()}
+    for name, nearest in NEAREST.items():
+        if name in found:
+            found[name] = completed(found[name], found[nearest])
+    for name, slower in SLOWER.items():
+        if name in found:
+            found[name] = ordered(found[name], found[slower])
+    small = found[FUSED_NORMS].parameters["latent_layer_s"]
+    for name, own in found.items():
+        least = min(own.parameters["latent_layer_s"], small)
+        found[name] = with_value(own, "latent_layer_s", least)
+    return found
+
+
+def with_value(own: Profile, name: str, value: float) -> Profile:
+    return msgspec.structs.replace(own, parameters={**own.parameters, name: value})
+
+
+def of_other_engines(found: dict[str, Profile], to: Path) -> dict[str, Profile]:
+    """The profiles of SGLang and TensorRT-LLM."""
+    others = {}
+    for engine, (release, gpus) in OTHER_ENGINES.items():
+        for name, table in gpus.items():
+            there = packaged(table, engine, release, to)
+            if there is not None:
+                own = of_engine(engine, release, name, there, found[name])
+                others[own.name] = own
+    return others
+
+
+def of_earlier_release(found: dict[str, Profile], to: Path) -> dict[str, Profile]:
+    """The profiles with the experts of an earlier vLLM, ordered like the others."""
+    release, gpus = EARLIER
+    earlier: dict[str, Profile] = {}
+    for name, table in gpus.items():
+        own = of_earlier(release, name, table, found[name], to)
+        if own is not None:
+            slower = earlier.get(earlier_name(SLOWER[name]))
+            earlier[own.name] = own if slower is None else ordered(own, slower)
+    for name, nearest in EARLIER_NEAREST.items():
+        if earlier_name(nearest) in earlier:
+            other = earlier[earlier_name(nearest)]
+            earlier[earlier_name(name)] = with_experts_of(found[name], other, earlier_name(name))
+    return earlier
+
+
+def all_profiles(folder: Path, scratch: Path) -> dict[str, Profile]:
+    steps = load_profile("h200-pytorch")
+    folders = {name: folder / "silicon" / table for name, table in TABLES.items()}
+    for name, table in NEWER.items():
+        there = packaged(table, *VLLM, scratch)
+        if there is not None:
+            folders[name] = there
+    found = of_vllm(folders, steps, small_kernels_s(folder))
+    found |= of_other_engines(found, scratch)
+    for name, source in INDEXER.items():
+        if source in found and name in found:
+            index_s = found[source].parameters["index_layer_s"]
+            found[name] = with_value(found[name], "index_layer_s", index_s)
+    found["h200-pytorch"] = of_steps(steps, found["h200"])
+    middle = {
+        key: statistics.median(found[name].parameters[key] for name in TABLES) for key in PARAMETERS
+    }
+    found["generic"] = msgspec.structs.replace(load_profile("generic"), parameters=middle)
+    found["mi355x"] = of_aiter(found["generic"], scratch)
+    for name in (one for one in EIGHT if one in found):
+        table = {**TABLES, **NEWER}[name]
+        found[name] = with_fused(found[name], folders[name], table, scratch)
+    return found | of_earlier_release(found, scratch)
+
+
 def main() -> None:
     folder = data_folder()
     if folder is None:
         print("skipped: no measurements; name their folder in WINDTUNNEL_DATA")
         return
-    steps = load_profile("h200-pytorch")
-    layer_s = small_kernels_s(folder)
     with tempfile.TemporaryDirectory() as scratch:
-        folders = {name: folder / "silicon" / table for name, table in TABLES.items()}
-        for name, table in NEWER.items():
-            there = packaged(table, *VLLM, Path(scratch))
-            if there is not None:
-                folders[name] = there
-        found = {name: fitted(name, there, steps, layer_s) for name, there in folders.items()}
-        for name, nearest in NEAREST.items():
-            if name in found:
-                found[name] = completed(found[name], found[nearest])
-        for name, slower in SLOWER.items():
-            if name in found:
-                found[name] = ordered(found[name], found[slower])
-        for engine, (release, gpus) in OTHER_ENGINES.items():
-            for name, table in gpus.items():
-                there = packaged(table, engine, release, Path(scratch))
-                if there is not None:
-                    own = of_engine(engine, release, name, there, found[name])
-                    found[own.name] = own
-        found["h200-pytorch"] = of_steps(steps, found["h200"])
-        middle = {
-            key: statistics.median(found[name].parameters[key] for name in TABLES)
-            for key in PARAMETERS
-        }
-        found["generic"] = msgspec.structs.replace(load_profile("generic"), parameters=middle)
-        for name in (one for one in EIGHT if one in found):
-            table = {**TABLES, **NEWER}[name]
-            found[name] = with_fused(found[name], folders[name], table, Path(scratch))
+        found = all_profiles(folder, Path(scratch))
     write(found)
     leave_one_out()
 

@@ -13,8 +13,8 @@ Sources, with the revision that was read:
   lengths between 80 % and 100 % of the nominal ones, and sends ten requests per user. Its scripts
   of February 2026 set step sizes and cache types; TensorRT-LLM spreads whole experts over its GPUs
   and, for 256 users, attention by request.
-`tpu`: the TPU snapshot of the same app, whose precision is not stated.
-  The model does not fit four chips in bf16, so fp8 is assumed.
+`tpu`: the TPU snapshot of the same app, whose precision is not stated. The model does not fit four
+  chips in bf16, and the app's later preview of it (dd58073) says fp8.
 `recipes`: vllm-project/recipes at 8959cf6, means. The run on H20s decoded a hundred requests at
   once, which do not fit in 96 GB; the recipes' H20s have 141 GB. `tops`: vLLM's post of 2026-05-11.
 """
@@ -51,6 +51,7 @@ class Point(NamedTuple):
     ranks: int = 1  # over which attention is spread by request; experts are spread whole
     rate: float = 0.0  # requests per second of an open loop, instead of so many at once
     state_share: float = 0.0  # of memory, from which SGLang derives how many requests may run
+    release: str = ""  # of vLLM, where kernels of that release were timed
     mtp: int = 0  # tokens drafted by the model's own layers, accepted as the simulator's defaults
 
     @property
@@ -240,6 +241,7 @@ def points() -> list[Point]:
             *("fp8-kv", "vLLM", gpu, model, family, dtype, 1, prompt, _LINE_OUTPUT, 1),
             tpot_ms=base + slope * prompt,
             kv=kv,
+            release="0.19",
         )
         for gpu, model, family, dtype, kv, base, slope in _LINES
         for prompt in _LINE_PROMPTS
@@ -253,6 +255,7 @@ def points() -> list[Point]:
             statistic="p50",
             gap="itl",
             requests=150,
+            release="0.19",
         )
         for model, family, dtype, kv, ttft, tpot, rate in _EIGHT
     ]

@@ -6,43 +6,23 @@ Run as a program by `test_ports.py`, which sees what that has imported.
 import math
 import sys
 
-from windtunnel.admission import (
-    LLM_WAIT,
-    SUBMISSION,
-    AimdSettings,
-    BoundedBorrow,
-    Domain,
-    GroupShare,
-    Outcome,
-    ReleaseResult,
-    RequestAdmission,
-    RequestAsk,
-    RequestLease,
-    StrictFair,
-    TaskAdmission,
-    TaskLease,
-)
-from windtunnel.admission.gateway import (
-    ADMIT,
-    EVICT,
-    ORDERS,
-    QUEUE,
-    REJECT,
-    Always,
-    Concurrency,
-    Detector,
-    FlowControl,
-    FlowControlSettings,
-    Gateway,
-    GatewayDriver,
-    SaturationShed,
-    TenantBudgets,
-    Ticket,
-    TierShed,
-    TokenBucket,
-    Utilization,
-    Weights,
-)
+from windtunnel.admission.gateway.bands import Weights
+from windtunnel.admission.gateway.budgets import TenantBudgets
+from windtunnel.admission.gateway.detectors import Concurrency, Detector, Utilization
+from windtunnel.admission.gateway.driver import GatewayDriver
+from windtunnel.admission.gateway.flow_control import ORDERS, FlowControl
+from windtunnel.admission.gateway.gateway import Gateway
+from windtunnel.admission.gateway.policies import Always, SaturationShed, TierShed, TokenBucket
+from windtunnel.admission.gateway.settings import FlowControlSettings
+from windtunnel.admission.gateway.tickets import ADMIT, EVICT, QUEUE, REJECT, Ticket
+from windtunnel.admission.leases import TaskLease
+from windtunnel.admission.queues.groups import GroupShare
+from windtunnel.admission.reasons import Domain, Outcome, ReleaseResult
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import RequestAsk, RequestLease
+from windtunnel.admission.requests.limiter import AimdSettings
+from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION, TaskAdmission
+from windtunnel.admission.tasks.sharing import BoundedBorrow, StrictFair
 from windtunnel.core.random import Streams
 from windtunnel.core.signals import Signals
 

@@ -94,7 +94,7 @@ def test_what_is_worse_is_said(small: dict[str, Measured]) -> None:
     (row,) = judge([BY_NAME["rows-64"]], {"rows-64": worse})
     assert len(row.faults) == 5
     assert row.faults[0] == (
-        "effective use 50.0%, 50.0% of what bare sleepers reach; 90% is promised"
+        "effective use 50.0%, 50.0% of what bare sleepers reach; the target is 90%"
     )
     leaked = msgspec.structs.replace(got, left_over=1)
     (row,) = judge([BY_NAME["rows-64"]], {"rows-64": leaked})

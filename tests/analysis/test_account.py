@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.test_phases import END_S, requests
 from windtunnel.analysis.explain.account import intervals_of
-from windtunnel.analysis.explain.request import explain_row
+from windtunnel.analysis.explain.overview import overview
+from windtunnel.analysis.explain.request import account, explain_row, ranked
 from windtunnel.analysis.explain.run import RunReader
 from windtunnel.analysis.explain.steps import Cause
 from windtunnel.analysis.phases import LostTryRow, RequestRow
@@ -178,9 +179,10 @@ def was_preempted(row: RequestRow, _: object) -> bool | None:
 
 
 def met_long_prompt(row: RequestRow, rows: Iterable[RequestRow]) -> bool | None:
-    """Its own, or one of another that its server computed until its first token came."""
+    """Its own, or one of another that its server computed while it waited or decoded."""
     if row.prompt_tokens > 10_000:
         return True
+    beside_s = 0.0
     assert row.routed is not None
     assert row.first_token is not None
     assert row.finished is not None
@@ -193,7 +195,11 @@ def met_long_prompt(row: RequestRow, rows: Iterable[RequestRow]) -> bool | None:
             if behind_s > 0.0:
                 most = behind_s > 0.6 * (row.first_token - row.routed)
                 return True if most and behind_s > 0.3 * (row.finished - row.arrived) else None
-    return False
+            start_s = max(row.first_token, one.scheduled)
+            beside_s += max(0.0, min(row.finished, one.first_token) - start_s)
+    if not beside_s:
+        return False
+    return True if beside_s > 0.4 * (row.finished - row.arrived) else None
 
 
 PLANTS = {
@@ -357,3 +363,40 @@ def test_the_long_prompt_that_came_first_is_named(tmp_path: Path) -> None:
             touched += 1
     assert touched > 2
     assert named_ids <= long
+
+
+@given(
+    st.integers(0, 999),
+    st.floats(-3.0, 14.0),
+    st.sampled_from(("0.5s", "1s", "3s", "10s", "30s", "60s")),
+    st.integers(1, 2),
+    st.sampled_from((None, 3, 4, 9)),
+)
+@example(388, -2.5, "0.5s", 1, None)  # harmless: replaced before the spike
+@example(961, 0.9, "1s", 1, None)  # a second of one server in a queue of ten
+@example(533, 9.5, "3s", 1, 9)  # beside a cold start that costs more
+@example(761, -0.1, "10s", 2, None)  # harmful: a third of the servers is left
+@example(650, 5.0, "30s", 2, 4)
+@example(137, 0.0, "10s", 1, 4)  # while the autoscaler recommends fewer servers than it keeps
+@settings(max_examples=6)
+def test_a_crash_in_an_overload_has_the_seconds_that_the_same_overload_without_it_lacks(
+    seed: int, after_s: float, load: str, count: int, most: int | None
+) -> None:
+    scaling = BURST["more"].replace("max: 9", f"max: {most}") if most else ""
+    base = BURST | {"load": load, "more": scaling}
+    crash = f"kind: engine-crash, select: {{count: {count}}}"
+    faults = f"faults: [{{at: {30.0 + after_s:.1f}s, {crash}}}]"
+    with TemporaryDirectory() as place:
+        base_run, without = run_of(Path(place, "base"), base, seed, 30.0)
+        run, rows = run_of(Path(place, "run"), base | {"more": f"{scaling}\n{faults}"}, seed, 30.0)
+        later = [took_s(run, row) - took_s(base_run, without[row.id]) for row in rows.values()]
+        causes = [cause for row in rows.values() for cause in ranked(run, account(run, row))]
+        headline = overview(run).causes[0].cause
+    total_s = sum(cause.excess for cause in causes)
+    blamed_s = sum(cause.seconds for cause in causes if cause.cause == Cause.FAULT)
+    cost_s, most_s = sum(later), sum(max(0.0, one) for one in later)  # some are served earlier
+    assert cost_s - 0.25 * total_s <= blamed_s <= most_s + 0.25 * total_s
+    if most_s < 0.1 * total_s:
+        assert headline != Cause.FAULT
+    if cost_s > 0.6 * total_s:
+        assert headline == Cause.FAULT

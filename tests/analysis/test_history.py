@@ -1,14 +1,16 @@
 """Who asked for a replica, and whose place it takes, from the log of a run."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from windtunnel.analysis.explain.capacity import CapacityWait, why_short
 from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent
+from windtunnel.analysis.explain.overview import important
 from windtunnel.analysis.explain.pool_sizes import PoolSizes, SizeChange
 from windtunnel.analysis.explain.steps import moment, took
-from windtunnel.core.vocabulary import LOST_IN_FAULT, RECLAIMED
+from windtunnel.core.vocabulary import LOST_IN_FAULT, RECLAIMED, TERMINATIONS
 
 
 def replica(time: float, state: str, server: int, reason: str = "", **data: Any) -> LoggedEvent:
@@ -27,6 +29,14 @@ def fault(
 ) -> LoggedEvent:
     data = {"kind": kind, "subjects": list(subjects), "until": until}
     return LoggedEvent(time, "fault.began", "fault/0", f"at {time:.0f} s", data)
+
+
+def run_of(log: ControlHistory, result: dict[str, Any]) -> Any:
+    """A run whose requests take 20 s on a server."""
+    latency = {"e2e": {"mean": 30.0}, "queue": {"mean": 10.0}}
+    pools = [{"name": "main", "engine": {"kv_blocks": 100}}]
+    scenario = {"faults": [], "serving": {"pools": pools}}
+    return SimpleNamespace(history=log, result=result | {"latency": latency}, scenario=scenario)
 
 
 BEGINNING = [
@@ -56,7 +66,7 @@ def test_who_comes_after_a_loss_takes_the_place_of_the_lost_however_often_it_is_
             *BEGINNING,
             replica(30.0, "gone", 1, "its machine was lost"),
             replica(30.0, "pending", 2, "the run begins"),
-            replica(70.0, "gone", 2, "its machine left before it was done"),
+            replica(70.0, "gone", 2, "its machine was removed before it had drained"),
             replica(70.0, "pending", 3, "the run begins"),
             replica(90.0, "ready", 3),
         ]
@@ -89,13 +99,17 @@ def test_a_fault_that_took_a_server_is_the_root_until_the_server_is_replaced() -
         ]
     )
     result = {"scaling": None}
-    during = why_short(log, result, CapacityWait("main", 50.0, 95.0, "main 0", 50.0), "a wait")
+    during = why_short(
+        run_of(log, result), CapacityWait("main", 50.0, 95.0, "main 0", 50.0), "a wait"
+    )
     assert (during.root.layer, during.root.ids) == ("fault", ["fault-1"])
     said = " ".join(step.says for step in during.steps)
     assert "main 1 was lost: its machine was lost (big-1 failed at 30 s: burnt)" in said
     assert "main 2 was the first: pending for 30.0 s, starting for 30.0 s" in said
     assert "for the other 5.0 s it stayed queued on main 0" in said
-    later = why_short(log, result, CapacityWait("main", 100.0, 120.0, "main 0", 100.0), "a wait")
+    later = why_short(
+        run_of(log, result), CapacityWait("main", 100.0, 120.0, "main 0", 100.0), "a wait"
+    )
     assert "a fixed number of servers" in later.root.says
 
 
@@ -123,7 +137,7 @@ def test_a_fault_of_a_rack_a_zone_or_of_later_took_the_servers_on_its_machines(
         ]
     )
     chain = why_short(
-        log, {"scaling": None}, CapacityWait("main", 50.0, 80.0, "main 0", 50.0), "a wait"
+        run_of(log, {"scaling": None}), CapacityWait("main", 50.0, 80.0, "main 0", 50.0), "a wait"
     )
     assert (chain.root.layer, chain.root.ids) == ("fault", ["fault-2"])
     assert [life.is_struck_by(log.faults["fault-2"]) for life in log.lives] == [False, True, False]
@@ -142,7 +156,7 @@ def test_a_server_that_is_never_replaced_is_missing_until_the_end() -> None:
     ]
     for start_s, layer in ((20.0, "pool"), (500.0, "fault")):
         wait = CapacityWait("main", start_s, start_s + 5.0, "main 0", start_s)
-        assert why_short(log, {"scaling": None}, wait, "a wait").root.layer == layer
+        assert why_short(run_of(log, {"scaling": None}), wait, "a wait").root.layer == layer
 
 
 def test_a_pool_is_short_of_what_it_had_until_it_has_it_or_the_autoscaler_wants_less() -> None:
@@ -185,9 +199,42 @@ def test_a_need_that_cannot_be_met_is_the_root_of_who_waits_for_it() -> None:
         ]
     )
     result: dict[str, Any] = {"scaling": {}}
-    chain = why_short(log, result, CapacityWait("main", 30.0, 60.0, "main 0", 30.0), "a wait")
+    chain = why_short(
+        run_of(log, result), CapacityWait("main", 30.0, 60.0, "main 0", 30.0), "a wait"
+    )
     assert (chain.root.layer, chain.root.ids) == ("fleet", ["fleet-3"])
     assert log.short(90.0) == []
+
+
+def test_a_gang_is_unschedulable_until_its_server_is_placed_again_or_gone() -> None:
+    says = "0 fit on the 0 usable nodes of 1"
+    log = ControlHistory(
+        [
+            replica(0.0, "pending", 0, gangs=["web-0"]),
+            replica(0.0, "starting", 0),
+            replica(30.0, "gone", 0, "its machine was lost"),
+            replica(30.0, "pending", 1, gangs=["web-0"]),
+            replica(30.0, "pending", 2, gangs=["web-1"]),
+            LoggedEvent(31.0, "gang.Unschedulable", "PodGang/web-0", says, {"id": "gang-1"}),
+            LoggedEvent(31.0, "gang.Unschedulable", "PodGang/web-1", says, {"id": "gang-2"}),
+            LoggedEvent(31.0, "gang.Unschedulable", "PodGang/other", says, {"id": "gang-3"}),
+            replica(60.0, "starting", 1),  # placed again: nothing else is logged
+            replica(70.0, "gone", 2, "no longer wanted"),
+            replica(80.0, "gone", 1, "its machine was lost"),
+            replica(80.0, "pending", 3, gangs=["web-0"]),
+        ]
+    )
+    at = {
+        time_s: [one.name for one in log.unplaced(time_s)]
+        for time_s in (30.0, 59.0, 60.0, 75.0, 90.0)
+    }
+    assert at == {
+        30.0: [],
+        59.0: ["web-0", "web-1", "other"],
+        60.0: ["web-1", "other"],
+        75.0: ["other"],
+        90.0: ["other"],
+    }
 
 
 @pytest.mark.parametrize(("since_s", "layer"), [(15.0, "fault"), (25.0, "fleet")])
@@ -202,9 +249,80 @@ def test_a_fault_is_blamed_for_missing_machines_only_if_the_fleet_had_none_since
     ]
     history = ControlHistory([*BEGINNING, *sorted(log, key=lambda one: one.time)])
     chain = why_short(
-        history, {"scaling": None}, CapacityWait("main", 30.0, 60.0, "", 30.0), "a wait"
+        run_of(history, {"scaling": None}), CapacityWait("main", 30.0, 60.0, "", 30.0), "a wait"
     )
     assert chain.root.layer == layer
+
+
+def test_an_empty_pool_is_blamed_on_the_decision_that_emptied_it_not_on_the_last_that_kept_it() -> (
+    None
+):
+    emptied = scaling("decided", 2.0, "scaling-2", 1, 0)
+    log = ControlHistory(
+        [
+            replica(0.0, "ready", 0, "the run begins"),
+            scaling("kept", 1.0, "scaling-1", 1, 1),
+            emptied,
+            replica(2.0, "gone", 0, "drained"),
+            *(scaling("kept", 2.0 + n, f"scaling-{2 + n}", 0, 0) for n in range(1, 50)),
+        ]
+    )
+    run = run_of(log, {"scaling": {}})
+    root = why_short(run, CapacityWait("main", 10.0, 51.0, "", 10.0), "a wait").root
+    assert (root.time, root.layer, root.ids) == (2.0, "autoscaler", ["scaling-2"])
+    assert root.says == "scaling-2 at 2 s left main without a server (1 -> 0): Full."
+
+
+def recycling(times: int) -> ControlHistory:
+    """A lost server whose gang is terminated every minute, before its replacement is ready."""
+    log = [
+        replica(0.0, "ready", 0, "the run begins", machines=["big-1"]),
+        fault(5.0, "big-1", until=30.0),
+        LoggedEvent(5.0, "machine.failed", "machine/big-1", LOST_IN_FAULT, {"kind": "big"}),
+        replica(5.0, "gone", 0, "its machine was lost"),
+        replica(5.0, "pending", 1, "the run begins"),
+    ]
+    for n in range(times):
+        at_s, server = 60.0 * (n + 1), n + 1
+        gang = {"id": f"gang-{n}", "pools": ["main"]}
+        log += [
+            replica(at_s - 30.0, "starting", server),
+            LoggedEvent(at_s, f"gang.{TERMINATIONS[0]}", "PodCliqueSet/web", "breached", gang),
+            replica(at_s, "gone", server, "its pods are being terminated"),
+            replica(at_s, "pending", server + 1, "the run begins"),
+        ]
+    return ControlHistory(log)
+
+
+def test_gangs_that_are_terminated_again_and_again_are_the_root_of_the_longer_wait() -> None:
+    for times, layer, ids in ((30, "gang", ["gang-0", "gang-29"]), (3, "fault", ["fault-1"])):
+        end_s = 60.0 * times + 1.0
+        run = run_of(recycling(times), {"scaling": None})
+        root = why_short(run, CapacityWait("main", 6.0, end_s, "", 5.0), "a wait").root
+        assert (root.layer, root.ids) == (layer, ids)
+        if layer == "gang":
+            told = "web was terminated 30 times from 1 min to 30 min, each time before its servers "
+            assert root.says == f"{told}were ready: breached"
+
+
+def test_many_decisions_alike_are_one_line_with_their_number() -> None:
+    def told(times: int) -> list[tuple[str, list[str]]]:
+        log = []
+        for n in range(times):
+            gang = {"id": f"gang-{n}", "pools": ["main"]}
+            kind = f"gang.{TERMINATIONS[0]}"
+            log.append(LoggedEvent(60.0 * n, kind, "PodCliqueSet/web", "breached", gang))
+            log.append(scaling("decided", 60.0 * n + 4.0, f"scaling-{n}", 1, 0))
+        return [(step.says, step.ids) for step in important(ControlHistory(log))]
+
+    assert told(40) == [
+        ("web: breached (40 times alike, the last at 39 min)", ["gang-0", "gang-39"]),
+        (
+            "main: 1 -> 0. Full. (40 times alike, the last at 39 min 4 s)",
+            ["scaling-0", "scaling-39"],
+        ),
+    ]
+    assert [ids for _, ids in told(2)] == [["gang-0"], ["scaling-0"], ["gang-1"], ["scaling-1"]]
 
 
 def test_moments_and_durations_are_exact_enough_to_be_compared() -> None:

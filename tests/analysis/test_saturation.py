@@ -1,7 +1,7 @@
 """When a run counts as saturated."""
 
 from tests.twin.samples import sample
-from windtunnel.analysis.saturation import Stretch, stretches
+from windtunnel.analysis.saturation import NO_SERVER, Stretch, stretches
 
 
 def found(
@@ -41,3 +41,25 @@ def test_a_stretch_has_the_cause_of_most_servers_and_their_largest_number() -> N
     waiting = [[1] * 5, [1] * 5, [0, 1, 1, 1, 0]]
     running = [[8] * 5, [2] * 5, [8] * 5]
     assert found(waiting, running) == [Stretch(0.0, 5.0, "all batch slots taken", 2)]
+
+
+def test_requests_for_which_no_server_is_ready_are_without_capacity() -> None:
+    samples = [sample(n + 1.0, [0], [0]) for n in range(12)]
+    waited = [0, 0, 3, 3, 3, 0, 3, 3, 0, 0, 0, 3]
+    for one, awaiting in zip(samples, waited, strict=True):
+        one.awaiting_server = awaiting
+    none = Stretch(2.0, 8.0, NO_SERVER, 0)  # a pause of a sample does not end it
+    assert stretches(samples, [8]) == [none]
+    full = [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    for one, waiting in zip(samples, full, strict=True):
+        one.waiting[0], one.running[0] = waiting, 8 * waiting
+    overlap = [Stretch(0.0, 2.0, "all batch slots taken", 1), none]
+    assert stretches(samples, [8]) == overlap, "each instant is counted once"
+
+
+def test_a_queue_at_the_gateway_is_without_capacity_only_if_no_server_is_there() -> None:
+    for serving, expected in ((0, [Stretch(0.0, 4.0, NO_SERVER, 0)]), (1, [])):
+        samples = [sample(n + 1.0, [0], [0]) for n in range(4)]
+        for one in samples:
+            one.at_gateway, one.serving = 5, serving
+        assert stretches(samples, [8]) == expected

@@ -50,6 +50,11 @@ def test_servers_fill_until_as_many_are_inside_as_later_on() -> None:
     assert judged([0] * 40, [10] * 40, evenly(40)).filled_s == 1.0
 
 
+def test_a_queue_that_a_fault_left_behind_is_no_fuller_server() -> None:
+    lost = [0] * 18 + [30, 60, 90, 90, 80, 60, 40, 20] + [0] * 14
+    assert judged(lost, [10] * 40, evenly(40)).filled_s == 1.0
+
+
 def test_traffic_that_grows_is_no_warm_up() -> None:
     running = [1, 2, 3, 4, 5, 6, 7, 8] + [10] * 32
     slow_at_first = [n * 20 for n in range(8)] + [160 + 100 * n for n in range(32)]

@@ -146,6 +146,20 @@ def test_an_overload_is_doubted_for_three_reasons() -> None:
     assert found["saturated"]["stretches"][0]["cause"] == "all batch slots taken"
 
 
+def test_time_without_a_server_is_no_time_in_which_servers_kept_up() -> None:
+    crash = "faults=[{kind: engine-crash, at: 10s, select: {count: all}}]"
+    slow = "serving.startup={load: {mean: 1h}}"
+    found = trust(one_server(count=60, rate="1/s", output=14), "duration=60s", crash, slow)
+    ((severity, says),) = about(found, "saturation")
+    assert severity == "doubt"
+    assert "for a server while none was ready, first from about 9.75 s on" in says
+    ((_, unfinished),) = about(found, "unfinished")
+    assert "kept up" not in unfinished
+    (stretch,) = found["saturated"]["stretches"]
+    assert (stretch["cause"], stretch["most_servers"]) == ("no server was ready", 0)
+    assert 50.0 < found["saturated"]["seconds"] == stretch["end_s"] - stretch["start_s"] <= 50.5
+
+
 def test_requests_that_had_not_ended_are_told_from_one_in_a_hundred() -> None:
     # Each takes about 0.2 s, one comes every second, and the hundredth comes at 100 s.
     text = one_server(count=1000, rate="1/s", output=14)

@@ -139,25 +139,35 @@ def test_json_goes_to_a_file_and_the_folder_where_it_is_told(compare: Run) -> No
             ["shared.yaml", "--vary", "a.b=1,2", "--vary", "a.b=3,4"],
             "--vary a.b: this path is varied twice (give all values at once: --vary a.b=A,B,C)",
         ),
-        (["shared.yaml", "--vary", "name=a,b"], "--vary name=a,b: a name makes no design"),
+        (
+            ["shared.yaml", "--vary", "name=a,b"],
+            "--vary name=a,b: varying the name changes",
+        ),
         (["shared.yaml"], "shared.yaml: there is one design, and nothing to compare it with (give"),
         (["shared.yaml", "nowhere.yaml"], "nowhere.yaml: "),
-        (["shared.yaml", "--vary", "x"], "--vary x: this is not a path and its values; allowed: "),
-        (["shared.yaml", "--vary", "name=a"], "--vary name=a: these are not two or more values; "),
+        (["shared.yaml", "--vary", "x"], "--vary x: there is no '=' after the path; allowed: "),
+        (
+            ["shared.yaml", "--vary", "a=1"],
+            "--vary a=1: a single value cannot be varied; ",
+        ),
         (
             ["shared.yaml", "--vary", "seed=1,2"],
-            "--vary seed=1,2: every design runs with the same seeds, so a seed makes no design "
+            "--vary seed=1,2: every point runs with the same seeds, so the seed cannot be varied "
             "(--seeds says how many, --seed the first of them)",
         ),
-        (["shared.yaml", "--vary", "a=1,,2"], "--vary a=1,,2: these are not two or more values; "),
-        (["shared.yaml", "--vary", "a=1,1"], "--vary a=1,1: a value is given twice"),
+        (["shared.yaml", "--vary", "a=1,,2"], "--vary a=1,,2: a value is empty; allowed: "),
+        (["shared.yaml", "--vary", "a=1,1"], "--vary a=1,1: the value 1 is listed twice"),
         (
             ["shared.yaml", "--vary", "serving.pools.0.replicas=1,none"],
             "--vary serving.pools.0.replicas=none: ",
         ),
         (
-            ["shared.yaml", "--vary", "serving.pools.0.replicas=1,2,3,4,5,6,7,8,9,10,11,12,13"],
+            ["shared.yaml", "--vary", "serving.pools.0.replicas=1..13"],
             "these are 13 designs; allowed: up to 12",
+        ),
+        (
+            ["shared.yaml", "--vary", "workload.0.prompt_tokens=1.5..2"],
+            "--vary workload.0.prompt_tokens=1.5..2: a range without steps makes no designs; allo",
         ),
         (["shared.yaml", "other.yaml", "--seeds", "1"], "Invalid value for '--seeds': 1 is not in"),
         (

@@ -10,7 +10,7 @@ import pytest
 import windtunnel
 from windtunnel.cli.doctor import describe, examine, hot_modules
 from windtunnel.cli.main import main
-from windtunnel.core.extras import install_command
+from windtunnel.core.system.extras import install_command
 
 ROOT = Path(__file__).parents[2]
 

@@ -170,7 +170,7 @@ def test_a_ceiling_that_is_none(
     assert "--memory: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("mebibytes", [60, 180, 390, 800])
+@pytest.mark.parametrize("mebibytes", [60, 180, 390, 560])
 def test_a_limit_of_the_address_space_is_a_sentence_and_leaves_no_draft(
     scenario: Path, tmp_path: Path, mebibytes: int
 ) -> None:

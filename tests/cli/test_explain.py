@@ -119,7 +119,9 @@ def test_a_request_is_explained_down_to_the_machine_and_to_the_decision(surge: P
     # All parts together are the time from the first that was queued until the server was ready.
     ready_s = came["time"] + sum(came["seconds"].values())
     assert sum(root["seconds"].values()) == pytest.approx(ready_s - since["time"])
-    assert [cause["cause"] for cause in found["causes"]] == ["machine", "decode", "prefill"]
+    causes = {cause["cause"]: cause["seconds"] for cause in found["causes"]}
+    assert list(causes) == ["machine", "decode", "quota", "prefill"]
+    assert causes["quota"] < 0.05 * found["e2e"]  # the 15 servers that were refused
     assert sum(cause["seconds"] for cause in found["causes"]) == pytest.approx(found["e2e"])
     assert max(root["seconds"], key=root["seconds"].__getitem__).endswith("to be created")
 
@@ -234,9 +236,10 @@ def test_who_waits_for_a_server_to_be_ready_is_counted(nobody: Path) -> None:
     found = data(nobody)
     slow = found["requests"]
     assert [one["why"] for one in slow[:2]] == [
-        f"queued for 29 s until a server was ready, 1 queued; {NO_QUOTA}",
-        f"queued for 28 s until a server was ready, 2 queued; {NO_QUOTA}",
+        f"queued for 29 s and no server became ready, 1 queued; {NO_QUOTA}",
+        f"queued for 28 s and no server became ready, 2 queued; {NO_QUOTA}",
     ]
+    assert {one["upto"] for one in slow} == {"without a first token"}, "none had one"
     (total,) = found["causes"]
     assert (total["cause"], total["requests"], total["ids"]) == ("fault", 10, ["fault-1"])
     assert total["seconds"] == pytest.approx(sum(range(20, 30)))
@@ -433,3 +436,169 @@ def test_who_was_refused_waited_to_be_sent_again_not_for_a_server(tmp_path: Path
     assert all(one["why"].startswith("waited 1 s to be sent again: its server") for one in found)
     slowest = data(run, "--request", str(found[0]["request"]))
     assert slowest["chains"][0]["about"] == "it waited 1.0 s to be sent again"
+
+
+LOOP = """\
+name: loop
+duration: 60s
+workload:
+  - {name: chat, arrivals: {process: poisson, rate: 10/s}, prompt_tokens: 100, output_tokens: 100}
+  - {name: big, arrivals: {process: constant, rate: 0.2/s}, prompt_tokens: 90000, output_tokens: 20}
+serving:
+  pools:
+    - {name: main, replicas: 2, engine: {kv_blocks: 4000, max_num_seqs: 64},
+       step_time: {model: linear, fixed: 20ms, per_prefill_token: 50us, per_decode: 1ms}}
+  startup: {load: {mean: 1s}}
+  router: {policy: least-loaded}
+faults:
+  - {at: 20s, kind: crash-loop, for: 20s, after: 2s, select: {count: 2},
+     backoff: {first: 0.1s, most: 0.1s}}
+"""
+"""Requests lose their servers too often within seconds, and some never fit: none is slow."""
+
+
+def test_requests_that_a_crash_loop_drops_are_in_the_overview_and_in_the_headline(
+    tmp_path: Path,
+) -> None:
+    run = run_of(LOOP, tmp_path)
+    reasons = json.loads((run / "result.json").read_text())["reasons"]["dropped"]
+    lost = {one["cause"]: one for one in data(run)["lost"]}
+    assert {name: one["requests"] for name, one in lost.items()} == {
+        "fault": reasons["its server was lost"],
+        "admission": reasons["needs N KV blocks, the server has N"],
+    }
+    assert lost["fault"]["requests"] > 50
+    assert lost["fault"]["ids"] == ["fault-1"]
+    assert "needs 5627 KV blocks, the server has 3999" in " ".join(told(run).split())
+    for one in lost.values():
+        (chain,) = data(run, "--request", str(one["example"]))["chains"]
+        assert (chain["root"]["cause"], chain["root"]["says"]) == (one["cause"], one["says"])
+    CliRunner().invoke(report, [str(run)], catch_exceptions=False)
+    headline = re.findall(r'class="verdict">([^<]*)<', (run / "report.html").read_text())
+    says = f"{lost['fault']['requests']} requests were dropped, such as"
+    assert any(one.startswith(says) and "crash-loop (at 20 s) hit" in one for one in headline)
+
+
+def test_a_cause_of_several_decisions_is_one_line_and_the_headline_one_sentence(
+    surge: Path, tmp_path: Path
+) -> None:
+    causes = [one["cause"] for one in data(surge)["causes"]]
+    assert len(set(causes)) == len(causes)
+    run = run_of(SURGE.replace("max: 4}", "max: 2}"), tmp_path)
+    (quota,) = [one for one in data(run)["causes"] if one["cause"] == "quota"]
+    assert len(quota["ids"]) == 3
+    assert re.search(
+        r"scaling-\d+ wanted \d+ and was limited by .*; and \d+ more decisions", told_flat(run)
+    )
+    CliRunner().invoke(report, [str(run)], catch_exceptions=False)
+    headline = re.findall(r'class="verdict">([^<]*)<', (run / "report.html").read_text())
+    assert headline
+    assert not any(".." in one for one in headline)
+
+
+EMPTIED = (
+    CRASH.split("faults:", maxsplit=1)[0]
+    + """\
+scaling:
+  policy: foresight
+  interval: 1s
+  wake: false
+  pools: {main: {min: 0, max: 1}}
+  schedule: {main: [[0s, 1], [4s, 0]]}
+"""
+)
+
+
+FLAPPING = """\
+name: flapping
+duration: {duration}s
+workload:
+  - {{name: s, count: 1, arrivals: {{process: constant, rate: 1/s}}, prompt_tokens: 300,
+     output_tokens: 3000}}
+serving:
+  drain: {{policy: immediate}}
+  pools:
+    - {{name: main, engine: {{kv_blocks: 4000}}, step_time: {{model: linear, fixed: 10ms}}}}
+  startup: {{load: {{mean: 1s}}}}
+scaling:
+  policy: foresight
+  interval: 1s
+  wake: false
+  pools: {{main: {{min: 0, max: 1}}}}
+  schedule: {{main: {schedule}}}
+"""
+
+
+def test_many_lost_tries_have_one_cause_and_the_last_of_them_its_own_times(tmp_path: Path) -> None:
+    cycles = 130
+    schedule = [[f"{4 * n}s", 1 - n % 2] for n in range(2 * cycles)]
+    text = FLAPPING.format(schedule=json.dumps(schedule), duration=8 * cycles)
+    run = run_of(text, tmp_path)
+    (row,) = pq.read_table(run / "requests.parquet").to_pylist()
+    *first, last = row["lost_tries"]
+    assert (len(first), row["redirects"] + row["retries"]) == (99, cycles)
+    assert [one["replica"] for one in (*first, last)] == [*range(99), cycles - 1]
+    assert {round(one["ended"] - one["routed"]) for one in (*first[1:], last)} == {3}
+    found = data(run, "--request", "0")
+    assert (len(found["tries"]), found["unkept_tries"]) == (100, cycles - 100)
+    (drained,) = [one for one in found["causes"] if one["cause"] == "drain"]
+    assert f"its servers were drained {cycles} times, from 4 s to 17 min 16 s" in drained["says"]
+    assert len(drained["ids"]) == 2
+    assert sum(one["seconds"] for one in found["causes"]) == pytest.approx(found["e2e"])
+    shown = told(run, "--request", "0")
+    assert shown.count("its server was drained\n") <= 10 + 3
+    assert f"\n{cycles - 10} more " in shown
+    assert f"lost tries, with waits: its server was drained; root cause: {drained['says']}" in (
+        told_flat(run)
+    )
+
+
+def test_a_run_that_nothing_planned_could_serve_says_so_and_since_when(tmp_path: Path) -> None:
+    run = run_of(EMPTIED, tmp_path)
+    result = json.loads((run / "result.json").read_text())
+    left = result["requests"]["unfinished"]
+    assert (result["ended_by"], result["partial"]) == ("nothing to wait for", None)
+    assert left > 10
+    (says,) = [one["says"] for one in result["trust"]["findings"] if one["code"] == "unfinished"]
+    because = "The run ended because nothing that was planned could serve them"
+    assert f"{because}: no server was wanted for main." in says
+    flat, emptied = told_flat(run), "pool main has been at 0 since 4 s [scaling-4]"
+    assert f"nothing that was planned could serve the {left} requests inside; {emptied}" in flat
+    assert "root cause: scaling-4 at 4 s left main without a server (1 -> 0): " in flat
+    wakes = run_of(EMPTIED.replace("wake: false", "wake: true"), tmp_path)
+    assert "nothing that was planned" not in told_flat(wakes)
+
+
+def told_flat(run: Path) -> str:
+    return " ".join(told(run).split())
+
+
+def test_a_moment_of_a_queue_names_what_made_it_and_not_a_crash_since(tmp_path: Path) -> None:
+    fixed = SURGE[: SURGE.index("scaling:")].replace("8.0]]", "8.0], [90s, 8.0], [91s, 1.0]]")
+    crash = "faults: [{at: 80s, kind: engine-crash, select: {count: 1}}]"
+    run = run_of(f"{fixed.replace('mean: 30s', 'mean: 1s')}{crash}\n", tmp_path)
+    (short,) = [one for one in data(run, "--at", "80.5s")["layers"] if "short of" in one["says"]]
+    assert "main has a fixed number of servers" in short["says"]
+    run = run_of(f"{fixed.replace('8.0', '1.0')}{crash}\n", tmp_path)
+    (short,) = [one for one in data(run, "--at", "95s")["layers"] if "short of" in one["says"]]
+    assert "engine-crash (at 1 min 20 s) hit main-" in short["says"]
+
+
+UNSERVABLE = """\
+name: unservable
+workload:
+  - {name: chat, count: 60, arrivals: {process: constant, rate: 20/s}, prompt_tokens: 200, output_tokens: 100}
+  - {name: big, count: 2, arrivals: {process: constant, rate: 0.7/s}, prompt_tokens: 6000, output_tokens: 100}
+serving:
+  pools:
+    - {name: main, replicas: 1, engine: {kv_blocks: 300, max_num_seqs: 4},
+       step_time: {model: linear, fixed: 20ms}, overheads: {queueing: 10ms}}
+"""  # noqa: E501
+
+
+def test_a_request_that_no_server_can_hold_is_lost_to_its_size_however_long_it_waited(
+    tmp_path: Path,
+) -> None:
+    (lost,) = data(run_of(UNSERVABLE, tmp_path))["lost"]
+    assert (lost["requests"], lost["cause"]) == (2, "admission")
+    assert lost["says"] == "dropped: needs 382 KV blocks, the server has 299"

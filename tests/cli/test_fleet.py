@@ -63,7 +63,7 @@ def test_the_figures_in_words_and_beside_neighbours(
     code, out, _ = run(capsys, *SMALL, "--contention", "--json", str(file))
     assert code == 0
     assert "300 machines, 200 needs in" in out
-    assert "alone and beside folding, provider calls and scrapes" in out
+    assert "alone and beside folding, provider calls and exports" in out
     figures = json.loads(file.read_text())
     page = (DOCS / "explanation" / "fleet.md").read_text()
     assert [name for name in figures if f"`{name}`" not in page] == []

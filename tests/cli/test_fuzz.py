@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from windtunnel.cli.controllers.fuzz import fuzz
 from windtunnel.core.errors import InputError
-from windtunnel.core.processes import Returned
+from windtunnel.core.system.processes import Returned
 from windtunnel.fuzz.campaign import Campaign, CampaignProgress, FuzzFinding
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.trial import Breach

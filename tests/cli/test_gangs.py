@@ -152,7 +152,7 @@ def test_replicas_that_would_change_nothing_are_noted(tmp_path: Path) -> None:
     lines = done.output.splitlines()
     assert lines[0].startswith("web: note: clique 'pc-a': its replicas apply only to objects")
     assert lines[1].startswith("web: note: scaling group 'sg-x': its replicas apply only to")
-    assert lines[2].endswith("nothing is wrong")
+    assert lines[2].endswith("PodCliqueSet web: no errors (notes: 2)")
 
 
 def test_a_topology_that_is_not_in_the_file_is_noted(tmp_path: Path) -> None:

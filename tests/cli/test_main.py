@@ -195,9 +195,11 @@ def press(event, args):
     if event == "import" and args[0] == "$module":
         os.kill(os.getpid(), signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.addaudithook(press)
 """
-"""Presses Ctrl-C as a module is imported; Python runs it before anything of ours."""
+"""Presses Ctrl-C as a module is imported, also where tests run in the background of a shell that
+ignores it; Python runs this before anything of ours."""
 
 
 @pytest.mark.parametrize("with_m", [True, False])
@@ -217,3 +219,24 @@ def test_ctrl_c_while_it_imports_ends_it_without_a_word(
         cwd=Path(windtunnel.__file__).parents[1],
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("closed", "command", "status"),
+    [
+        (">&-", "--version", 0),
+        ("2>&-", "--version", 0),
+        (">&-", "simulate missing.yaml", 2),
+        ("2>&-", "simulate missing.yaml", 2),
+    ],
+)
+def test_a_closed_stream_changes_no_exit_status(closed: str, command: str, status: int) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m windtunnel {command} {closed}"],
+        capture_output=True,
+        check=False,
+        timeout=60,
+        cwd=Path(windtunnel.__file__).parents[1],
+    )
+    assert ended.returncode == status
+    assert b"Traceback" not in ended.stderr

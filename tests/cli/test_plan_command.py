@@ -172,6 +172,9 @@ def test_a_budget_that_no_candidate_fits_names_what_is_nearest_to_it(plan: Run) 
     costs = [float(re.sub(r".*tp \d\), \S+ +([\d.]+) .*", r"\1", line)) for line in table]
     assert costs == sorted(costs)
     assert costs[-1] < 14
+    code, out, _ = plan("--set", "plan.dollars_per_hour=0.1", *QUICK)  # none was simulated
+    assert code == 1
+    assert "None within the budget could be simulated. " + said in " ".join(out.split())
 
 
 def test_no_load_is_light_enough(plan: Run) -> None:

@@ -183,7 +183,8 @@ def test_a_second_run_replaces_the_first_in_place(simulate: Run) -> None:
     simulate("one.yaml", "-o", "here")
     before = Path("here/result.json").read_bytes()
     Path("here/notes.txt").write_text("mine")
-    simulate("one.yaml", "-o", "here", "--set", "workload.0.output_tokens=5")
+    changed = simulate("one.yaml", "-o", "here", "--set", "workload.0.output_tokens=5")
+    assert changed[2] == "windtunnel: here has a run of other settings, which is replaced\n"
     assert left_behind() == ["here", *sorted([*files_in("here"), "here/notes.txt"])]
     assert Path("here/result.json").read_bytes() != before
 

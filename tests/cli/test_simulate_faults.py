@@ -98,6 +98,10 @@ def test_a_folder_that_cannot_be(fails: Fails, place: str, reason: str) -> None:
     assert fails("good.yaml", "-o", place) == [f"{place}: cannot write results: {reason} {hint}"]
 
 
+def test_an_empty_path_is_not_the_current_folder(fails: Fails) -> None:
+    assert fails("") == ["SCENARIO: the path is empty; allowed: a path"]
+
+
 def test_a_file_is_no_folder(fails: Fails) -> None:
     (said,) = fails("good.yaml", "-o", "a-file")
     assert said == "a-file: is a file, not a folder (choose another folder with -o)"
@@ -151,6 +155,7 @@ def test_a_bad_option(fails: Fails, args: list[str], sentence: str) -> None:
 
 
 POOL = "serving.pools[0]: "
+POOL_PROFILE = "serving.pools[0].step_time.profile: "
 
 
 @pytest.mark.parametrize(
@@ -169,11 +174,11 @@ POOL = "serving.pools[0]: "
         ),
         (
             "serving.pools.0.step_time={model: physics, profile: nonsense}",
-            POOL + "there is no profile 'nonsense'; allowed: ",
+            POOL_PROFILE + "there is no profile 'nonsense'; allowed: ",
         ),
         (
             "serving.pools.0.step_time={model: physics, profile: ./none.json}",
-            POOL + "none.json: the profile cannot be read",
+            POOL_PROFILE + "none.json: the profile cannot be read",
         ),
         ("serving.pools.0.step_time={model: table, path: none.csv}", POOL + "none.csv: "),
     ],

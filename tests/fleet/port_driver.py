@@ -6,12 +6,12 @@ Run as a program, it prints what happened as JSON, with the modules that it took
 import json
 import sys
 
-from windtunnel.fleet.demand import Demand
+from windtunnel.fleet.demand.demand import Demand
+from windtunnel.fleet.demand.requests import ACCELERATOR, GPU, MachineKind, PodRequest
 from windtunnel.fleet.machine import Machine, transition
 from windtunnel.fleet.orders import CONFIGURE, CREATE, FETCH, TAG, MachineOrder
 from windtunnel.fleet.planner.actions import ACTIONS
 from windtunnel.fleet.provider import STEPS, Completion, Page
-from windtunnel.fleet.requests import ACCELERATOR, GPU, MachineKind, PodRequest
 from windtunnel.fleet.shape import shape
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import CONFIGURED, IDLE, STATES

@@ -47,7 +47,6 @@ from windtunnel.fleet.planner.actions import (
     NeedVerdict,
     in_words,
 )
-from windtunnel.fleet.planner.auction import Ask, Choice, is_worth_it, share_out
 from windtunnel.fleet.planner.costs import (
     PINNED,
     RECLAIM_GRACE_S,
@@ -55,7 +54,8 @@ from windtunnel.fleet.planner.costs import (
     victim_score,
 )
 from windtunnel.fleet.planner.entries import Sizing
-from windtunnel.fleet.planner.trading import MOST_TRADERS, Trader, Ware, trade
+from windtunnel.fleet.planner.exchange.auction import BiddingNeed, Choice, is_worth_it, share_out
+from windtunnel.fleet.planner.exchange.trading import MOST_TRADERS, Trader, Ware, trade
 from windtunnel.fleet.shape import IDLE_HOLD_S, Resources
 from windtunnel.fleet.states import (
     CONFIGURED,
@@ -490,7 +490,7 @@ class _Cycle:
 
     def ask(
         self, row: ReferenceRow, kind: int, actions: list[Action], pools: list[list[Machine]]
-    ) -> Ask:
+    ) -> BiddingNeed:
         """The units that a need has no machine for but those that it just took."""
         taken = [one.machine for one in actions]
         choices = [
@@ -500,7 +500,7 @@ class _Cycle:
         ]
         has = [sum(m.id in taken for m in pools[one.stock]) for one in choices]
         before = [m for m in self.has(row) if m.id not in taken]
-        return Ask(kind, len(row.unplaced(before)), choices, has)
+        return BiddingNeed(kind, len(row.unplaced(before)), choices, has)
 
     # The one domain of a gang.
 
@@ -690,15 +690,15 @@ def far(machine: Machine) -> tuple[int, bool]:
     return (stage_of(machine), machine.state == SPECULATIVE)
 
 
-def together(asks: Iterable[Ask]) -> list[Ask]:
+def together(asks: Iterable[BiddingNeed]) -> list[BiddingNeed]:
     """What needs of one kind ask for and have, as one."""
-    kinds: dict[int, Ask] = {}
+    kinds: dict[int, BiddingNeed] = {}
     for ask in asks:
         has, units = [0] * len(ask.choices), 0
         if ask.kind in kinds:
             has, units = kinds[ask.kind].has, kinds[ask.kind].units
         has = [one + more for one, more in zip(has, ask.has, strict=True)]
-        kinds[ask.kind] = Ask(ask.kind, units + ask.units, ask.choices, has)
+        kinds[ask.kind] = BiddingNeed(ask.kind, units + ask.units, ask.choices, has)
     return list(kinds.values())
 
 

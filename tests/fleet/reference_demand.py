@@ -6,8 +6,8 @@ Everything is computed from all nodes and pods, each time anew.
 from dataclasses import replace
 
 from windtunnel.core.taints import ALL_TAINTS, tolerates
-from windtunnel.fleet.demand import PATIENCE_S
-from windtunnel.fleet.requests import (
+from windtunnel.fleet.demand.demand import PATIENCE_S
+from windtunnel.fleet.demand.requests import (
     ACCELERATOR,
     GPU,
     TAINTS,

@@ -84,7 +84,7 @@ def amount(cpu: int, unit: int, *wishes: Any, **more: Any) -> Need:
 
 
 NOTHING_MATCHES = (
-    "no machine that is there, or can be had now, matches and can host the smallest unit"
+    "no machine that exists or can be created now matches and can host the smallest unit"
 )
 
 

@@ -60,7 +60,9 @@ class Federation:
 
     def want(self, *needs: Need) -> None:
         cluster = needs[0].cluster
-        name = self.coordinator.bind(cluster)
+        bound = (name for name, wanted in self.wanted.items() if cluster in wanted)
+        fewest = min(self.wanted, key=lambda name: (len(self.wanted[name]), name))
+        name = next(bound, fewest)
         self.wanted[name][cluster] = list(needs)
         self.driver.shards[name].want(cluster, needs)
 
@@ -260,15 +262,10 @@ def test_a_release_is_followed_once_and_answered_until_it_was_heard() -> None:
     assert "b2" in shard.planner.inventory.entries
 
 
-def test_clusters_are_bound_once_and_evenly() -> None:
+def test_a_domain_stays_with_its_shard() -> None:
     coordinator = Coordinator()
-    with pytest.raises(InputError, match="cluster 'east': there is no shard"):
-        coordinator.bind("east")
     for name in ("s2", "s1"):
         coordinator.add_shard(name)
-    assert [coordinator.bind(name) for name in ("a", "b", "c", "a")] == ["s1", "s2", "s1", "s1"]
-    with pytest.raises(InputError, match="it is bound to shard 's1' and not to 's2'"):
-        coordinator.bind("a", "s2")
     coordinator.assign("zone-a", "s1")
     with pytest.raises(InputError, match="domain 'zone-a': it belongs to shard 's1'"):
         coordinator.assign("zone-a", "s2")

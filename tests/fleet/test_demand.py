@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from tests.fleet.reference_demand import ReferenceDemand, SlowNode, SlowPod
 from windtunnel.core.taints import ALL_TAINTS, Toleration
-from windtunnel.fleet.demand import MOST_SPARE, Demand
-from windtunnel.fleet.requests import ACCELERATOR, CPU, GPU, TAINTS, MachineKind, PodRequest
+from windtunnel.fleet.demand.demand import MOST_SPARE, Demand
+from windtunnel.fleet.demand.requests import ACCELERATOR, CPU, GPU, TAINTS, MachineKind, PodRequest
 from windtunnel.fleet.requirements import requirement
 
 KINDS = [

@@ -12,9 +12,9 @@ from tests.fleet.worlds import idle, quota
 from windtunnel.core.random import Stream
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, need, profile
-from windtunnel.fleet.planner.actions import CyclePlan
-from windtunnel.fleet.planner.auction import MOST_BIDDERS, Ask, Choice, share_out
+from windtunnel.fleet.planner.actions import BOOTSTRAP, PROVISION, CyclePlan
 from windtunnel.fleet.planner.cycle import Planner
+from windtunnel.fleet.planner.exchange.auction import MOST_BIDDERS, BiddingNeed, Choice, share_out
 from windtunnel.fleet.shape import shape
 
 SMALL = shape("small", "a", {"gpu": 2, "memory": 64}, price_per_hour=2.2)
@@ -101,6 +101,23 @@ def test_nobody_waits_for_a_machine_that_must_be_created_where_an_idle_one_is_de
     assert first_cycle(machines, poor, rich)[1] == {"poor": "d", "rich": "r"}
 
 
+def test_a_need_with_machines_of_both_states_exchanges_none() -> None:
+    """Of several sizes, a small unit may take an idle machine after a place in a quota."""
+    kinds = [*[quota] * 7, *[idle] * 5]
+    shapes = [*[SMALL] * 6, LARGE, SMALL, LARGE, *[RICH] * 3]
+    machines = [
+        made(f"m{number:02}", like)
+        for number, (made, like) in enumerate(zip(kinds, shapes, strict=True))
+    ]
+    wanted = [
+        ask("east", gpus, 1, memory, priority)
+        for gpus, memory, priority in ((1, 128, 2), (5, 128, 1), (6, 128, 0), (1, 16, 0))
+    ]
+    plan = Both(machines, wanted).cycle()
+    taken = [one.kind for one in plan.actions if one.need is not None and one.priority == 0]
+    assert taken == [BOOTSTRAP, PROVISION, BOOTSTRAP]
+
+
 @st.composite
 def tight_worlds(draw: st.DrawFn) -> Both:
     """Machines of several kinds, about as many as needs of one size take."""
@@ -147,14 +164,14 @@ class Tight:
             ]
             for _ in range(6)
         ]
-        self.asks: list[Ask] = []
+        self.asks: list[BiddingNeed] = []
         left = list(self.free)
         for number in range(needs):
             choices = kinds[number % len(kinds)]
-            self.asks.append(Ask(number % len(kinds), draw.integer(1, 9), choices, []))
+            self.asks.append(BiddingNeed(number % len(kinds), draw.integer(1, 9), choices, []))
             self._greedily(self.asks[-1], left)
 
-    def _greedily(self, one: Ask, left: list[int]) -> None:
+    def _greedily(self, one: BiddingNeed, left: list[int]) -> None:
         one.has.extend([0] * len(one.choices))
         room = 0
         while room < one.units:
@@ -192,11 +209,11 @@ class Tight:
         return math.inf if done.fun is None else float(done.fun)
 
 
-def room_of(one: Ask, counts: list[int]) -> int:
+def room_of(one: BiddingNeed, counts: list[int]) -> int:
     return sum(count * each.room for count, each in zip(counts, one.choices, strict=True))
 
 
-def cost_of(asks: list[Ask], shares: list[list[int]]) -> float:
+def cost_of(asks: list[BiddingNeed], shares: list[list[int]]) -> float:
     return sum(
         count * each.cost
         for one, share in zip(asks, shares, strict=True)

@@ -147,7 +147,7 @@ def test_a_lost_zone_leaves_a_verdict_and_no_crash() -> None:
     )
     fleet.loop.run(100.0)
     assert set(verdicts) == {
-        "short of 8 cpu, 32 memory: no machine that is there, or can be had now, matches and can "
+        "short of 8 cpu, 32 memory: no machine that exists or can be created now matches and can "
         "host the smallest unit"
     }
 

@@ -31,7 +31,7 @@ def test_five_minutes_without_capacity_and_two_good_hours_end_fully_served() -> 
     plan, _ = fleet.shard.cycle(299.0)
     (short,) = plan.shortfalls
     assert "no machine that matches is free; 200 places are tried again later" in short.reason
-    assert "their provider made no machine" in short.reason
+    assert "their provider created no machine" in short.reason
     fleet.loop.run(7200.0)
     assert fleet.states() == [CONFIGURED] * 200
     assert fleet.counted("provision", "no_capacity") == 200 * 4  # at 0, 40, 110 and 240 s

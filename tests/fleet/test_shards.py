@@ -8,7 +8,7 @@ from tests.fleet.worlds import ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.loop import Loop
 from windtunnel.core.random import Streams
-from windtunnel.fleet.driver import FleetDriver
+from windtunnel.fleet.driver import CYCLE_S, RELIST_CYCLES, FleetDriver
 from windtunnel.fleet.instruments import ACTIONS_TOTAL
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
@@ -331,10 +331,10 @@ def test_a_tag_that_was_forgotten_is_given_again_when_the_old_holder_is_listed(
     provider = ForgetfulOfTags(forgets)
     provider.add(Machine("m1", shape_of(), CONFIGURED, "h1", "east", low.key()))
     shard = Shard("s")
-    driver = FleetDriver(provider, [shard], Streams(1)["fetch"], relist_cycles=2)
+    driver = FleetDriver(provider, [shard], Streams(1)["fetch"])
     loop = Loop(driver)
     driver.before_cycle = lambda _: _want(shard, low, high)
-    loop.run(95.0)
+    loop.run(3.5 * RELIST_CYCLES * CYCLE_S)
     found = provider.get("m1")
     assert found is not None
     assert found.holder == high.key()

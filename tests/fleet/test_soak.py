@@ -13,6 +13,8 @@ from windtunnel.fleet.checks import INVARIANTS, Fleet
 from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.instruments import CYCLE, WHOLE, no_clock
 from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.planner.buffer import BufferLimits
+from windtunnel.fleet.planner.consolidation import ConsolidationLimits
 from windtunnel.fleet.shape import RACK
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import DELETING, IDLE, SPECULATIVE
@@ -106,6 +108,22 @@ def test_urgent_needs_preempt_batch_work_and_are_served() -> None:
     ]
     assert sum(seen.deferral_reasons.values()) >= seen.deferred
     assert 0.0 < seen.fetch_s_p99 < 5.0
+
+
+def test_a_fleet_with_a_buffer_has_more_idle_machines_and_a_consolidated_one_costs_less() -> None:
+    def end(plan: SoakSettings) -> tuple[int, float]:
+        soak = Soak(plan, no_clock)
+        checks = judge(soak.run(), SoakLimits())
+        assert has_passed(checks), [one for one in checks if not one.passed]
+        stocks = soak.shard.planner.inventory.stocks
+        used = sum(one.price * (one.alive - one.free_count) for one in stocks)
+        return sum(one.idle_count for one in stocks), used
+
+    short = msgspec.structs.replace(SMALL, soak_s=60.0)
+    idle, cost = end(short)
+    assert end(msgspec.structs.replace(short, buffer=BufferLimits("", share=0.5)))[0] > idle
+    eager = ConsolidationLimits(least_saving=0.0)
+    assert end(msgspec.structs.replace(short, consolidation=eager))[1] < cost
 
 
 def test_a_quiet_fleet_does_nothing() -> None:

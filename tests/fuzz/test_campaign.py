@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windtunnel.core.errors import InvariantBroken, OutputError
-from windtunnel.core.processes import Died, Processes, Raised, Returned
+from windtunnel.core.system.processes import Died, Processes, Raised, Returned
 from windtunnel.fuzz import worker
 from windtunnel.fuzz.campaign import Campaign, FuzzFinding, Revisit, examine, look_into
 from windtunnel.fuzz.documents import files_in, read_document

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.admission.gateway import ORDERS
+from windtunnel.admission.gateway.flow_control import ORDERS
 from windtunnel.fuzz.documents import read_document, write_document
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.drawing.serving import MODELS

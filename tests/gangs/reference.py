@@ -60,7 +60,7 @@ def _wanted(owner: PodCliqueSet, clique: PodClique, active: list[Pod]) -> int:
 def _doomed(owner: PodCliqueSet, clique: PodClique, active: list[Pod]) -> Doomed:
     doomed: Doomed = []
     if clique.status.updating and not owner.spec.update.paused:
-        doomed = [(pod, "its template is old") for pod in _outdated(owner, clique, active)]
+        doomed = [(pod, "its pod template is outdated") for pod in _outdated(owner, clique, active)]
     staying = _without(active, doomed)
     excess = len(staying) - _wanted(owner, clique, staying)
     if excess > 0:
@@ -122,7 +122,9 @@ def act_on_group(view: View, owner: PodCliqueSet, group: ScalingGroup) -> list[C
         members = list(group.cliques[index].values())
         newest = [one for one in members if one.template.hash == owner.spec.roles[one.role].hash]
         if index not in going:
-            commands += [Delete(clique, "its template is old") for clique in newest or members]
+            commands += [
+                Delete(clique, "its pod template is outdated") for clique in newest or members
+            ]
     for index in range(extent):
         for role in group.members if index not in taken else []:
             if role not in group.cliques.get(index, {}):

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from tests.gangs.manifests import clique, group, load_set, pod_clique_set, workload
 from tests.gangs.world import World
+from windtunnel.core.kubernetes import NEVER
 from windtunnel.gangs.commands import Command, PatchStatus
 from windtunnel.gangs.controllers import cliques
 from windtunnel.gangs.controllers.conditions import breach
 from windtunnel.gangs.controllers.termination import Broken, breach_of, broken_group
 from windtunnel.gangs.objects import PodClique, PodCliqueSet
-from windtunnel.gangs.statuses import NEVER, CliqueStatus
+from windtunnel.gangs.statuses import CliqueStatus
 from windtunnel.gangs.templates import CliquePlace
 
 INF = float("inf")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.gangs.manifests import clique, group, pod_clique_set
 from tests.gangs.world import World
-from windtunnel.gangs.controllers.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
+from windtunnel.core.vocabulary import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
 from windtunnel.gangs.controllers.termination import NodeCount
 from windtunnel.gangs.objects import Node
 from windtunnel.gangs.templates import SetSpec, Share

@@ -125,7 +125,7 @@ def test_why_a_pod_is_held() -> None:
     pod = world.pods("sg-x-1-pc-c")[0]
     assert why_held(world.view, pod) == ""
     pod.gates.append(GATE)
-    assert why_held(world.view, pod) == "its gate is about to be taken off"
+    assert why_held(world.view, pod) == "its scheduling gate is about to be removed"
     base, gang = world.view.gangs.pop("web-0"), world.view.gangs["web-0-sg-x-0"]
     assert why_held(world.view, pod) == "the base gang web-0 does not exist yet"
     world.view.gangs["web-0"] = base

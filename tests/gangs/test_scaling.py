@@ -5,8 +5,8 @@ import pytest
 from tests.gangs.manifests import the_clique, workload
 from tests.gangs.world import World
 from windtunnel.core.errors import InputError
+from windtunnel.core.vocabulary import SET_REPLICA_DELETED
 from windtunnel.gangs.commands import Scale
-from windtunnel.gangs.controllers.controller import SET_REPLICA_DELETED
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET
 from windtunnel.gangs.scaling import scale
 

@@ -382,7 +382,7 @@ def test_a_set_replica_without_one_of_its_cliques_waits_until_it_is_there_again(
 # Stranded gangs: a part of them lost everything, and the others hold machines in vain.
 
 DAY_S = 86400.0
-WHY = "web-0-g-0-leader lost all of its pods, and 7 other pods of its gang hold machines in vain"
+WHY = "web-0-g-0-leader lost all of its pods, while 7 other pods of its gang hold machines"
 
 
 def leader_and_workers(replicas: int = 1, **template: Any) -> World:

@@ -16,8 +16,13 @@ from windtunnel.admission.leases import TaskLease
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION, TaskAdmission
 from windtunnel.core.random import Stream
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PackConstraint, PodAsk
 from windtunnel.gangs.placement.placer import GangPlacer
+from windtunnel.gangs.placement.requests import (
+    GangRequest,
+    GroupRequest,
+    PackConstraint,
+    UnboundPod,
+)
 from windtunnel.gangs.placement.space import Space
 from windtunnel.twin.fleet.bench import Bench
 from windtunnel.twin.fleet.workloads import world
@@ -115,8 +120,8 @@ def _gangs(count: int) -> Work:
     asks = []
     for number in range(count):
         name = f"g{number}"
-        group = GroupAsk(name, 8, [PodAsk(f"{name}-{pod}", shape) for pod in range(8)])
-        asks.append(GangAsk(name, [group], order=number, pack=PackConstraint("rack")))
+        group = GroupRequest(name, 8, [UnboundPod(f"{name}-{pod}", shape) for pod in range(8)])
+        asks.append(GangRequest(name, [group], order=number, pack=PackConstraint("rack")))
     placer = GangPlacer(space)
     return lambda: placer.plan(asks)
 

@@ -49,7 +49,7 @@ def test_an_edited_module_runs_as_edited_and_says_so_once(site: Site) -> None:
 
 def test_worker_processes_have_the_form_of_their_parent_and_do_not_repeat_it(site: Site) -> None:
     edit(site, EVENTS)
-    call = "from windtunnel.core.processes import Processes\nimport math\n"
+    call = "from windtunnel.core.system.processes import Processes\nimport math\n"
     call += "with Processes(math.sqrt, 2) as two: print(sorted(dict(two.map([1, 4]))))"
     done = site.python("-c", call)
     assert done.stdout == "[0, 1]\n"

@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.control_plane import StageControlPlane
 from windtunnel.live.kubernetes.client import Client
-from windtunnel.live.rehearse.control_plane import KubernetesControlPlane, free_port
+from windtunnel.live.rehearse.control_plane import free_port
 
 
 class Refuse(NamedTuple):
@@ -50,7 +51,7 @@ Fate = Refuse | Delay | Swallow | Cut | Silence | None
 class Chaos:
     """The proxy; `seen` has the method and path of every request that it received."""
 
-    def __init__(self, plane: KubernetesControlPlane, session: ClientSession) -> None:
+    def __init__(self, plane: StageControlPlane, session: ClientSession) -> None:
         self.fate: Callable[[str, str], Fate] = lambda method, path: None
         self.seen: Final[list[tuple[str, str]]] = []
         self.connections: Final[set[Any]] = set()
@@ -126,7 +127,7 @@ class Chaos:
 
 
 @asynccontextmanager
-async def chaos(plane: KubernetesControlPlane) -> AsyncIterator[Chaos]:
+async def chaos(plane: StageControlPlane) -> AsyncIterator[Chaos]:
     """A proxy in front of the API server, with administrator rights."""
     issued = plane.certificates
     upstream = ssl.create_default_context(cafile=str(issued.ca))

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.kubernetes.control_plane import StageControlPlane
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.kubernetes.client import Client, open_client
 from windtunnel.live.kubernetes.config import load_config
@@ -17,7 +18,6 @@ from windtunnel.live.kubernetes.errors import (
     TooManyRequests,
 )
 from windtunnel.live.kubernetes.resources import NAMESPACES, NODES, PODS, Meta, Object, Plain
-from windtunnel.live.rehearse.control_plane import KubernetesControlPlane
 
 UNTIL_S: Final = 60.0
 LOOK_S: Final = 0.05
@@ -26,13 +26,13 @@ LOOK_S: Final = 0.05
 class Cluster:
     """The cluster and the namespace that a test runs in."""
 
-    def __init__(self, plane: KubernetesControlPlane | None, client: Client, space: str) -> None:
+    def __init__(self, plane: StageControlPlane | None, client: Client, space: str) -> None:
         self.client: Final = client
         self.namespace: Final = space
         self._plane = plane
 
     @property
-    def plane(self) -> KubernetesControlPlane:
+    def plane(self) -> StageControlPlane:
         """The control plane, for tests that kill it; they are skipped on another cluster."""
         if self._plane is None:
             pytest.skip("this needs a control plane of the test's own, and KUBECONFIG is set")
@@ -75,7 +75,7 @@ class Cluster:
 
 
 @asynccontextmanager
-async def open_cluster(plane: KubernetesControlPlane | None) -> AsyncIterator[Cluster]:
+async def open_cluster(plane: StageControlPlane | None) -> AsyncIterator[Cluster]:
     """A client and a new namespace, which is deleted at the end."""
     config = load_config(plane.kubeconfig if plane is not None else None)
     async with open_client(config, name="tests") as client:

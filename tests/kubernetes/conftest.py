@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from tests.kubernetes.cluster import open_cluster
-from tests.kubernetes.control_plane import build, why_not
-from windtunnel.live.rehearse.control_plane import KubernetesControlPlane
+from tests.kubernetes.control_plane import StageControlPlane, build, why_not
 from windtunnel.live.system import new_loop
 
 HERE = Path(__file__).parent
@@ -36,19 +35,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def control_plane(
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[KubernetesControlPlane | None]:
+) -> Iterator[StageControlPlane | None]:
     """The control plane that the tests started; None if KUBECONFIG names another."""
     if os.environ.get("KUBECONFIG"):
         yield None
         return
     if reason := why_not():
         pytest.skip(reason)
-    with KubernetesControlPlane(tmp_path_factory.mktemp("control-plane"), build()) as plane:
+    with StageControlPlane(tmp_path_factory.mktemp("control-plane"), build()) as plane:
         yield plane
 
 
 @pytest.fixture
-def cluster(control_plane: KubernetesControlPlane | None) -> KubernetesControlPlane | None:
+def cluster(control_plane: StageControlPlane | None) -> StageControlPlane | None:
     """A coroutine test gets a `Cluster` in its place when it runs."""
     if control_plane is not None:
         control_plane.check()

@@ -5,11 +5,14 @@
     python -m tests.kubernetes.control_plane apiserver the same without helm
     python -m tests.kubernetes.control_plane run       starts one until Ctrl-C, prints KUBECONFIG
 
-`ControlPlane` of `windtunnel.live.rehearse` starts the roles of the binary that is built from
-`tests/kubernetes/apiserver`.
+`KubernetesControlPlane` of `windtunnel.live.rehearse` starts the roles of the binary that is built
+from `tests/kubernetes/apiserver`; `StageControlPlane` also stops and restores them.
 """
 
+import asyncio
+import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -17,12 +20,99 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from windtunnel.live.rehearse.control_plane import KubernetesControlPlane, cache_folder
+import yaml
+
+from windtunnel.live.rehearse.control_plane import (
+    API_SERVER,
+    ETCD,
+    ROLES,
+    KubernetesControlPlane,
+    cache_folder,
+)
 
 SOURCES: Final = Path(__file__).with_name("apiserver")
+AUDIT: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "None"},
+    ],
+}
+"""Logs only the requests of service accounts, which the tests of permissions read."""
+
+
+class StageControlPlane(KubernetesControlPlane):
+    """Its roles may be killed, stopped and started, and etcd's history compacted and restored."""
+
+    def __init__(self, folder: Path, binary: Path) -> None:
+        super().__init__(folder, binary)
+        (folder / "audit.yaml").write_text(yaml.safe_dump(AUDIT))
+
+    def _arguments(self, role: str) -> list[str]:
+        found = super()._arguments(role)
+        if role == API_SERVER:
+            found.append(f"--audit-policy-file={self.folder / 'audit.yaml'}")
+            found.append(f"--audit-log-path={self.folder / 'audit.log'}")
+        return found
+
+    def pids(self) -> list[int]:
+        """The running processes."""
+        return [process.pid for process in self._running.values()]
+
+    def requests_of(self, account: str) -> list[dict[str, Any]]:
+        """All requests of a service account so far, from the API server's audit log."""
+        user = f"system:serviceaccount:{account}"
+        lines = (self.folder / "audit.log").read_text().splitlines()
+        return [one for one in map(json.loads, lines) if one["user"]["username"] == user]
+
+    def check(self) -> None:
+        """Raises if something started no longer runs: it may have failed, or a test killed it."""
+        for role, process in self._running.items():
+            if process.poll() is not None:
+                end = (self.folder / f"{role}.log").read_text(errors="replace")[-3000:]
+                ended = f"{role} ended with status {process.returncode}"
+                raise RuntimeError(f"{ended}; the end of its log:\n{end}")
+        missing = [role for role in ROLES if role not in self._running]
+        if missing:
+            raise RuntimeError(f"these were killed: {', '.join(missing)}")
+
+    @contextlib.contextmanager
+    def stopped(self, role: str) -> Iterator[None]:
+        """Sends SIGSTOP, and SIGCONT at the end: connections stay open and nothing answers."""
+        process = self._running[role]
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # its threads stop one after another
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    async def restart(self) -> None:
+        """Starts the API server again after a kill, without blocking the event loop."""
+        self.launch(API_SERVER)
+        await asyncio.to_thread(self.await_ready, API_SERVER)
+
+    def save_etcd(self) -> None:
+        """Saves all of etcd's data for `restore_etcd`; the API server must have been killed."""
+        self.kill(ETCD)
+        shutil.copytree(self.folder / "etcd", self.folder / "saved")
+        self.start(ETCD)
+
+    def restore_etcd(self) -> None:
+        self.kill(ETCD)
+        shutil.rmtree(self.folder / "etcd")
+        (self.folder / "saved").rename(self.folder / "etcd")
+        self.start(ETCD)
+
+    def compact(self, version: int) -> None:
+        """Drops etcd's history before this revision."""
+        self._read(f"{self._etcd}/v3/kv/compaction", {"revision": version, "physical": True})
 
 
 def binary(sources: Path = SOURCES) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
@@ -12,6 +12,7 @@ import msgspec
 from tests.kubernetes.cluster import Cluster
 from windtunnel.core.clock import unix_s
 from windtunnel.gangs.kubernetes.calls import ApiCall
+from windtunnel.live.kubernetes.cache import Handler
 from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.events import EventRecorder, Subject
@@ -26,7 +27,7 @@ from windtunnel.live.operate.mirror import RESOURCES, Mirror
 from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.writer import CallAnswer, Versions, Writer
 from windtunnel.live.rehearse.cluster import install, set_replicas
-from windtunnel.live.rehearse.kubelets import Kubelets, add_node
+from windtunnel.live.rehearse.kubelets import CLIQUE, Kubelets, add_node
 
 SET: Final = "PodCliqueSet"
 SETS: Final = RESOURCES[SET]
@@ -95,10 +96,60 @@ class Operator:
             await loop.run()
 
 
+class AtOnce:
+    """Pods that take no time."""
+
+    def draw_s(self, name: str) -> float:
+        return 0.0
+
+    def load_s(self, pod_spec: Mapping[str, Any]) -> float:
+        return 0.0
+
+
+class StageKubelets(Kubelets):
+    """Kubelets of a test; with `slots`, also a scheduler that binds a pod to each slot."""
+
+    def __init__(
+        self, client: Client, namespace: str, node: str = "", slots: int | None = None
+    ) -> None:
+        super().__init__(client, namespace, AtOnce())
+        self._node = node
+        self.slots = slots
+        """The number of pods that find room; None if another scheduler binds them."""
+        self.ready_order: list[str] = []
+        """Cliques, in the order in which their pods became ready."""
+
+    def subscribe(self, handler: Handler[Unstructured]) -> None:
+        """Calls the handler for every change of a pod."""
+        self._pods.cache.subscribe(handler)
+
+    async def _move(self, pod: Unstructured) -> None:
+        meta, spec = pod.metadata, pod.spec
+        if spec.get("nodeName") or meta.deletion_timestamp is not None:
+            await super()._move(pod)
+        elif self.slots is not None and not spec.get("schedulingGates"):
+            bound = sum(1 for one in self.pods if one.spec.get("nodeName"))
+            if bound < self.slots:
+                await self._client.bind(meta, self._node)
+                await asyncio.sleep(0)
+                fresh = await self._client.get(PODS, meta.namespace, meta.name, Unstructured)
+                self._pods.cache.written(fresh)
+
+    async def _set_ready(self, pod: Unstructured, *, ready: bool = True) -> None:
+        await super()._set_ready(pod, ready=ready)
+        if ready:
+            self.ready_order.append(pod.metadata.labels.get(CLIQUE, ""))
+
+    async def lose(self, clique: str, count: int = 1) -> None:
+        """Ends pods abruptly, as on a machine that fails."""
+        for pod in self.alive(clique)[:count]:
+            await self._forget(pod)
+
+
 class Stage:
     """A cluster with kubelets, and helpers for tests."""
 
-    def __init__(self, cluster: Cluster, kubelets: Kubelets, operator: Operator) -> None:
+    def __init__(self, cluster: Cluster, kubelets: StageKubelets, operator: Operator) -> None:
         self.cluster, self.client, self.space = cluster, cluster.client, cluster.namespace
         self.kubelets = kubelets
         self.operator = operator
@@ -221,7 +272,7 @@ async def stage(
     node = f"node-{cluster.namespace}"
     if slots is not None:
         await add_node(cluster.client, node)
-    kubelets = Kubelets(cluster.client, cluster.namespace, node, slots)
+    kubelets = StageKubelets(cluster.client, cluster.namespace, node, slots)
     tasks = [asyncio.create_task(kubelets.run())]
     ours = Operator(cluster, placing=slots is None, client=client)
     if operator:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.kubernetes.cluster import Cluster
-from windtunnel.fleet.requests import GPU
+from windtunnel.fleet.demand.requests import GPU
 from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import Conflict, NotFound
 from windtunnel.live.kubernetes.reflector import Reflector

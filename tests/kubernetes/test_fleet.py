@@ -19,8 +19,8 @@ from tests.kubernetes.gang_stage import Stage, stage
 from tests.kubernetes.karpenter import Karpenter, install_node_claims
 from tests.kubernetes.test_operate_command import operate, text_of
 from tests.kubernetes.test_rights import ACCOUNT, account, asked_of
+from windtunnel.fleet.demand.requests import GPU
 from windtunnel.fleet.kubernetes.objects import IDLE_TAINT
-from windtunnel.fleet.requests import GPU
 from windtunnel.live.kubernetes.client import ObjectSelection
 from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.resources import (

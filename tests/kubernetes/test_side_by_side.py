@@ -25,6 +25,7 @@ from windtunnel.core.clock import unix_s
 from windtunnel.core.random import Stream, Streams
 from windtunnel.gangs.commands import Delete
 from windtunnel.gangs.kubernetes.calls import pod_suffix
+from windtunnel.gangs.kubernetes.refusals import REFUSED
 from windtunnel.gangs.names import short
 from windtunnel.gangs.objects import Pod
 from windtunnel.gangs.view import View
@@ -32,7 +33,6 @@ from windtunnel.live.kubernetes.client import Client
 from windtunnel.live.kubernetes.errors import KubernetesError
 from windtunnel.live.kubernetes.resources import PODS, Plain, Unstructured
 from windtunnel.live.operate.mirror import Mirror
-from windtunnel.live.operate.refusals import REFUSED
 from windtunnel.live.rehearse.control_plane import API_SERVER
 
 EDITS: Final = int(os.environ.get("WINDTUNNEL_EDITS", "12"))

@@ -185,3 +185,8 @@ def test_pieces_of_a_stream_have_every_token_once_and_in_order(speedup: float) -
             ]
 
     with_port(use, EmulateOptions(speedup=speedup))
+
+
+def test_an_address_that_means_all_is_shown_as_one_that_can_be_reached() -> None:
+    bound: Any = type("Bound", (), {"getsockname": lambda _: ("0.0.0.0", 80)})()
+    assert url_of(bound) == "http://127.0.0.1:80"

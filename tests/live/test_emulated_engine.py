@@ -13,8 +13,9 @@ from tests.engine.reference.step import PlannedStep
 from tests.engine.test_equivalence import TICK, Shape, limits, models, requests_of, traffic
 from windtunnel.core.signals import Signals
 from windtunnel.engine.limits import EngineLimits
+from windtunnel.engine.overheads import Overheads
 from windtunnel.engine.server import Server
-from windtunnel.live.emulate.engine import EmulatedAnswer, Engine, ServerOverheads
+from windtunnel.live.emulate.engine import EmulatedAnswer, Engine
 from windtunnel.models.step_time.linear import Linear
 from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.routing.load_balancing import RoundRobin
@@ -62,7 +63,7 @@ class Audience:
         self,
         limits: EngineLimits,
         model: StepTimeModel,
-        overhead: ServerOverheads,
+        overhead: Overheads,
         replicas: int = 1,
     ) -> None:
         servers = [Server(number, limits, model) for number in range(replicas)]
@@ -116,7 +117,7 @@ def test_tokens_are_out_when_the_reference_says(
     limits: EngineLimits, model: StepTimeModel, shapes: list[Shape], stays: list[int | None]
 ) -> None:
     """Whatever is preempted, starved, cut short or given up on the way."""
-    slow, fast = Talking(limits, model), Audience(limits, model, ServerOverheads())
+    slow, fast = Talking(limits, model), Audience(limits, model, Overheads())
     events = []
     for one, other in zip(requests_of(shapes), requests_of(shapes), strict=True):
         if slow.limits.refusal(one.prompt_tokens, one.output_tokens):
@@ -154,18 +155,18 @@ ROOMY = engine_limits(kv_blocks=100, async_scheduling=False)
 
 def test_overheads_are_the_simulations() -> None:
     """Before the server, on every token, and at the end."""
-    audience = Audience(ROOMY, ONE_SECOND, ServerOverheads(0.5, 0.125, 0.25))
+    audience = Audience(ROOMY, ONE_SECOND, Overheads(0.5, 0.125, 0.25))
     audience.run([(0.0, 0, Request(0, 0.0, 10, 3))])
     assert audience.tokens == {0: [1.625, 2.625, 3.625]}
     assert audience.ended == {0: 3.875}
-    peer = Audience(ROOMY, ONE_SECOND, ServerOverheads(0.5, 0.0, 0.25, 0.125))
+    peer = Audience(ROOMY, ONE_SECOND, Overheads(0.5, 0.0, 0.25, accumulating_s=0.125))
     peer.run([(0.0, 0, Request(0, 0.0, 10, 3))])
     assert peer.tokens == {0: [1.625, 2.75, 3.875]}
     assert peer.ended == {0: 4.125}
 
 
 def test_who_leaves_on_the_way_in_or_out_is_told_nothing_more() -> None:
-    audience = Audience(ROOMY, ONE_SECOND, ServerOverheads(0.5, 0.0, 0.25))
+    audience = Audience(ROOMY, ONE_SECOND, Overheads(0.5, 0.0, 0.25))
     early, late = Request(0, 0.0, 10, 3), Request(1, 0.0, 10, 3)
     audience.run([(0.0, 0, early), (0.0, 0, late), (0.25, 1, early), (3.6, 1, late)])
     assert audience.tokens == {1: [1.5, 2.5, 3.5]}
@@ -174,7 +175,7 @@ def test_who_leaves_on_the_way_in_or_out_is_told_nothing_more() -> None:
 
 
 def test_without_a_stream_only_the_end_is_told() -> None:
-    audience = Audience(ROOMY, ONE_SECOND, ServerOverheads())
+    audience = Audience(ROOMY, ONE_SECOND, Overheads())
     heard = []
     answer = audience.ask(Request(0, 0.0, 10, 50), streams=False)
     answer.hear = lambda: heard.append((answer.tokens, audience.now_s))
@@ -188,7 +189,7 @@ def test_without_a_stream_only_the_end_is_told() -> None:
 
 
 def test_replicas_share_the_requests() -> None:
-    audience = Audience(ROOMY, ONE_SECOND, ServerOverheads(), replicas=2)
+    audience = Audience(ROOMY, ONE_SECOND, Overheads(), replicas=2)
     audience.run([(0.0, 0, Request(number, 0.0, 10, 2)) for number in range(4)])
     assert [server.index for server in audience.engine.servers for _ in range(2)] == [0, 0, 1, 1]
     assert audience.ended == dict.fromkeys(range(4), 2.0)
@@ -197,7 +198,7 @@ def test_replicas_share_the_requests() -> None:
 
 @pytest.mark.parametrize("streams", [True, False])
 def test_an_answer_that_ended_cannot_be_left(streams: bool) -> None:
-    audience = Audience(ROOMY, ONE_SECOND, ServerOverheads())
+    audience = Audience(ROOMY, ONE_SECOND, Overheads())
     answer = audience.ask(Request(0, 0.0, 10, 1), streams=streams)
     audience.engine.advance(1.0)
     assert answer.ended

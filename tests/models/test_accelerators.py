@@ -58,6 +58,8 @@ def test_names_are_forgiving(text: str, name: str) -> None:
 def test_an_unknown_accelerator_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match=r"'h201' is not in the catalog.*did you mean .*'h200'"):
         resolve_accelerator("h201")
+    with pytest.raises(InputError, match=r"did you mean 'h100-sxm'\?"):  # of `allowed`, no alias
+        resolve_accelerator("h1000")
     with pytest.raises(InputError, match="allowed: a100-40"):
         resolve_accelerator("")
 

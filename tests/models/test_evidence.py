@@ -161,3 +161,10 @@ def test_layers_of_kernel_tables_are_tried_too(tmp_path: Path) -> None:
     found = table_evidence(read_table(kernel_tables(tmp_path), shape))
     assert found.points == 1  # the layers' sum at 64 tokens; all else has two sizes
     assert found.mape == pytest.approx(0.0, abs=1e-9)
+
+
+def test_attention_that_was_not_timed_is_no_evidence() -> None:
+    """AMD publishes multiplications and experts, and no attention."""
+    found = evidence(load_profile("mi355x"), "llama-3.1-8b")
+    assert found.basis == NONE
+    assert "no error of decode attention" in found.of

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchmarks.truth.aiter import write_tables as write_tables_of_aiter
 
 from windtunnel.core.errors import InputError
+from windtunnel.models.calibration.latent import latent_module_s, sparse_module_s
 from windtunnel.models.calibration.operators import fit_operators
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.step_time.kernels import Kernels
@@ -114,6 +117,103 @@ def test_kernels_of_recurrent_layers_give_back_what_made_them(tmp_path: Path) ->
         "recurrent prefill",
         "convolution",
     }
+
+
+def test_modules_of_latent_attention_give_back_their_small_kernels(tmp_path: Path) -> None:
+    """Those of vLLM's tables with an indexer do not count: they have norms of many kernels."""
+    made = load_profile("b200-sglang")
+    b200 = resolve_accelerator("b200")
+    kernels = Kernels(made.physics_parameters(), b200, "fp8")
+    sizes = [
+        {"batch_size": batch, "isl": isl, "step": step, "num_heads": heads}
+        for batch in (1, 4, 64)
+        for heads in (16, 128)
+        for isl, step in ((512, 0), (1, 8191))
+    ]
+    fp8 = {"gemm_type": "fp8_block", "kernel_source": "x"}
+    modules = [row | fp8 | {"kv_cache_dtype": "fp8"} for row in sizes if row["step"] == 0]
+    latent = [row | {"latency": 1e3 * latent_module_s(kernels, row)} for row in modules]
+    pq.write_table(pa.Table.from_pylist(latent), tmp_path / "wideep_generation_mla_perf.parquet")
+    words = fp8 | {"kv_cache_dtype": "bfloat16", "architecture": "DeepseekV32ForCausalLM"}
+    sparse = [
+        row | words | {"framework": framework, "latency": times * sparse_module_s(kernels, row)}
+        for row in sizes
+        for framework, times in (("SGLang", 1e3), ("VLLM", 3e3))
+        if row["step"] > 0
+    ]
+    pq.write_table(pa.Table.from_pylist(sparse), tmp_path / "dsa_generation_module_perf.parquet")
+    small = {"latent_layer_s": 3e-5, "index_layer_s": 6e-5}
+    rest = msgspec.structs.replace(made, parameters={**made.parameters, **small})
+    fitted = fit_operators(tmp_path, b200, rest, name="b", origin="made up")
+    for name in small:
+        assert fitted.parameters[name] == pytest.approx(made.parameters[name], rel=0.02)
+    assert {kind: one.points for kind, one in fitted.errors["operators"].items()} == {
+        "latent attention": 6,
+        "sparse attention": 6,
+    }
+
+
+def test_experts_drawn_by_chance_are_more_than_popular_ones(tmp_path: Path) -> None:
+    """Timings with random experts give back what made them, which those of a power law would not
+    with as many experts."""
+    made = load_profile("mi355x")
+    mi355x = resolve_accelerator("mi355x")
+    kernels = Kernels(made.physics_parameters(), mi355x, "fp4")
+    rates = kernels.expert_rates(0.5625)
+    rows = []
+    for tokens in (1, 4, 16, 64, 256, 1024, 4096):
+        for hidden, inter, experts, visits in ((7168, 2048, 256, 8), (4096, 1024, 512, 10)):
+            seconds = kernels.experts_s(
+                tokens * visits,
+                experts * (1.0 - (1.0 - visits / experts) ** tokens),
+                ffn=inter,
+                hidden=hidden,
+                matrices=3,
+                weight_bytes=0.5625,
+                rates=rates,
+            )
+            sizes = {"num_tokens": tokens, "hidden_size": hidden, "inter_size": inter}
+            kind = {"moe_dtype": "nvfp4", "distribution": "chance", "kernel_source": "x"}
+            split = {"topk": visits, "num_experts": experts, "moe_tp_size": 1, "moe_ep_size": 1}
+            rows.append(sizes | kind | split | {"latency": 1e3 * seconds})
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "moe_perf.parquet")
+    fitted = fit_operators(tmp_path, mi355x, load_profile("generic"), name="m", origin="made up")
+    error = fitted.errors["operators"]["experts in fp4"].mape
+    assert error < 0.025
+    popular = [{**row, "distribution": "power_law_1.01"} for row in rows]
+    pq.write_table(pa.Table.from_pylist(popular), tmp_path / "moe_perf.parquet")
+    other = fit_operators(tmp_path, mi355x, load_profile("generic"), name="m", origin="made up")
+    assert other.errors["operators"]["experts in fp4"].mape > 2.0 * error
+
+
+def test_timings_of_aiter_become_tables(tmp_path: Path) -> None:
+    """Of the MI355X alone, the fastest of each shape; other GPUs and kinds of scales are left
+    out."""
+    configs = tmp_path / "aiter" / "configs"
+    configs.mkdir(parents=True)
+    (configs / "a4w4_blockscale_tuned_gemm.csv").write_text(
+        "gfx,cu_num,M,N,K,us\n"
+        "gfx950,256,1,8192,8192,14.5\n"
+        "gfx950,256,1,8192,8192,14.0\n"
+        "gfx942,304,1,8192,8192,99.0\n"
+    )
+    (configs / "a4w4_blockscale_untuned_gemm.csv").write_text("M,N,K\n1,8192,8192\n")
+    scales = "cu_num,token,model_dim,inter_dim,expert,topk,q_dtype_a,q_dtype_w,q_type,use_g1u1,us\n"
+    fp4 = "torch.float4_e2m1fn_x2"
+    (configs / "dsv3_fp4_tuned_fmoe.csv").write_text(
+        f"{scales}256,32,7168,2048,32,8,{fp4},{fp4},QuantType.per_1x32,1,129.2\n"
+        f"80,32,7168,2048,32,8,{fp4},{fp4},QuantType.per_1x32,1,500.0\n"
+        f"256,32,7168,2048,32,8,{fp4},{fp4},QuantType.per_Tensor,1,90.0\n"
+    )
+    write_tables_of_aiter(tmp_path, tmp_path)
+    gemms = pq.read_table(tmp_path / "gemm_perf.parquet").to_pylist()
+    assert [(row["gemm_dtype"], row["m"], row["latency"]) for row in gemms] == [
+        ("nvfp4", 1, pytest.approx(0.014))
+    ]
+    experts = pq.read_table(tmp_path / "moe_perf.parquet").to_pylist()
+    assert [(row["moe_dtype"], row["num_tokens"], row["latency"]) for row in experts] == [
+        ("nvfp4", 32, pytest.approx(0.1292))
+    ]
 
 
 def test_a_folder_without_tables_is_a_sentence(tmp_path: Path) -> None:

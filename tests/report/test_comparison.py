@@ -12,15 +12,15 @@ from rich.console import Console
 from tests.report.page.browser import CHROMIUM, Browser
 from tests.search.test_comparison import LEAST, SHARED, compared, replay
 from windtunnel.analysis.figures import text_of
-from windtunnel.report.page.comparison import _listed, comparison_page
-from windtunnel.report.terminal.comparison import (
+from windtunnel.report.page.searches.comparison import _listed, comparison_page
+from windtunnel.report.terminal.layout import several, table_of
+from windtunnel.report.terminal.searches.comparison import (
     broken,
     difference_cell,
     show,
     shown_metrics,
     signed,
 )
-from windtunnel.report.terminal.layout import several, table_of
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
 

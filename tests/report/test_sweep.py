@@ -12,8 +12,8 @@ from rich.console import Console
 
 from tests.report.page.browser import CHROMIUM, Browser
 from windtunnel.analysis.figures import figure
-from windtunnel.report.page.sweep import MOST_DRAWN, MOST_LISTED, sweep_page
-from windtunnel.report.terminal.sweep import MOST_ROWS, short_names, show
+from windtunnel.report.page.searches.sweep import MOST_DRAWN, MOST_LISTED, sweep_page
+from windtunnel.report.terminal.searches.sweep import MOST_ROWS, short_names, show
 from windtunnel.search.sweep.summary import front_of
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"

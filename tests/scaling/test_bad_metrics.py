@@ -282,14 +282,14 @@ def test_snapshots_of_another_time_are_refused() -> None:
     (future,) = decider.tick(Snapshot(31.0, idle), 30.0)
     assert (future.target, future.reason) == (
         4,
-        "The snapshot is from 1 s in the future: nothing is changed.",
+        "The snapshot is from 1 s in the future: no change.",
     )
     (taken,) = decider.tick(Snapshot(30.0, idle), 31.0)
     assert taken.target == 1
     (earlier,) = decider.tick(Snapshot(28.0, idle), 32.0)
     assert (earlier.target, earlier.reason) == (
         4,
-        "The snapshot is 2 s older than the last one: nothing is changed.",
+        "The snapshot is 2 s older than the last one: no change.",
     )
     (again,) = decider.tick(Snapshot(30.0, idle), 33.0)
     assert again.target == 1

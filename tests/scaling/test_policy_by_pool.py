@@ -71,7 +71,7 @@ def test_each_policy_has_its_pools() -> None:
     found = ask(autoscaler, pool("a", 50), pool("b", 90), pool("c", 30), pool("d", 50))
     assert list(found) == ["a", "b", "c", "d"]
     assert {name: size for name, (size, _) in found.items()} == {"a": 3, "b": 1, "c": 3, "d": 2}
-    assert found["b"] == (1, "No policy scales it.")
+    assert found["b"] == (1, "No policy scales this pool.")
 
 
 def test_a_pool_of_its_own_policy_still_sees_only_its_part_of_the_traffic() -> None:

@@ -97,7 +97,7 @@ def test_the_model_that_misses_most_comes_first_to_what_is_free() -> None:
 def test_old_snapshots_hold() -> None:
     (decision,) = scaler(9).tick(fleet(variant(ready=2)), 46.0)
     assert decision.target == 2
-    assert decision.reason == "What is known is 46 s old: nothing is changed."
+    assert decision.reason == "The metrics are 46 s old: no change."
 
 
 @pytest.mark.parametrize("taken_s", [math.nan, math.inf, -math.inf])
@@ -105,7 +105,7 @@ def test_snapshots_of_no_time_hold_and_later_ones_are_believed(taken_s: float) -
     one = scaler(9)
     (decision,) = one.tick(fleet(variant(ready=2), taken_s=taken_s), 5.0)
     assert decision.target == 2
-    assert decision.reason == f"The snapshot is of {taken_s:g} s, no time: nothing is changed."
+    assert decision.reason == f"The time of the snapshot, {taken_s:g} s, is invalid: no change."
     (decision,) = one.tick(fleet(variant(ready=2)), 5.0)
     assert decision.target == 9
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.scaling.sections import ServingPool, faults_beside, section, setup, told
 from windtunnel.scaling.build import POLICIES, build_scaler, word_of
-from windtunnel.scaling.policies.saturation import KvSaturationSettings
+from windtunnel.scaling.policies.saturation.policy import KvSaturationSettings
 from windtunnel.scaling.settings import PolicySettings, PoolBounds
 
 POOLS = [ServingPool("main", 2), ServingPool("spare", 1)]
@@ -64,12 +64,12 @@ def test_no_patience_at_all_is_said_once() -> None:
     for policy in ("hpa", "keda"):
         assert notes(policy=policy, metrics=listed) == []
         (note,) = notes(policy=policy, metrics=listed, down={"window": "0s"})
-        assert note.startswith("down.window is 0s: servers go")
+        assert note.startswith("down.window is 0s: servers are removed")
     waiting = {"num_requests_waiting": 2}
     for policy in ("kthena-homogeneous", "kthena-heterogeneous", "kthena-disaggregated"):
         assert notes(policy=policy, metrics=waiting) == []
         (note,) = notes(policy=policy, metrics=waiting, behavior={"down": {"window": "0s"}})
-        assert note.startswith("behavior.down.window is 0s: servers go")
+        assert note.startswith("behavior.down.window is 0s: servers are removed")
 
 
 def test_every_policy_has_a_row_and_a_word_of_its_own() -> None:
@@ -114,6 +114,13 @@ def test_every_policy_has_a_row_and_a_word_of_its_own() -> None:
 )
 def test_faults_are_told_with_their_place(written: dict[str, Any], where: str, what: str) -> None:
     assert faults(**written) == [(where, what)]
+
+
+def test_an_unknown_pool_does_not_hide_the_fault_of_its_bounds() -> None:
+    assert faults(pools={"mian": {"min": 3, "max": 2}}) == [
+        ("scaling.pools.mian", "there is no such pool"),
+        ("scaling.pools.mian.min", "3 is more than max, which is 2"),
+    ]
 
 
 @pytest.mark.parametrize("written", [{"kv_spare": 0.8}, {"queue_spare": 5}])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.twin.runs import BUSY, run
-from windtunnel.admission.gateway import ORDERS
+from windtunnel.admission.gateway.flow_control import ORDERS
 
 FLOW = "serving.admission={policy: flow-control, %s}"
 NARROW = "detector: {kind: concurrency, max_per_server: 4}"

@@ -14,7 +14,7 @@ from tests.twin.runs import BUSY, one_server, run
 from windtunnel.analysis import run_folder as contents
 from windtunnel.analysis.saturation import stretches
 from windtunnel.cli.main import main
-from windtunnel.core.histogram import Histogram
+from windtunnel.core.statistics.histogram import Histogram
 from windtunnel.twin import run as runs
 from windtunnel.twin.results.timeline import SAMPLES
 from windtunnel.twin.run import Run

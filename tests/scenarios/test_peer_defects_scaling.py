@@ -83,7 +83,7 @@ def test_growth_that_finds_no_accelerators_is_told_and_not_dropped() -> None:
         assert (decision.recommended, decision.target) == (5, 3)
         (limit,) = decision.limits
         assert (limit.name, limit.without) == ("accelerators", 5)
-        assert limit.reason == "There are accelerators for 3 replicas, not for 5."
+        assert limit.reason == "Accelerators are available for 3 replicas, not for 5."
 
 
 def test_prefill_and_decode_pools_are_scaled_each_by_its_own_need() -> None:

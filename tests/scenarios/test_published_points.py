@@ -5,7 +5,7 @@ import pytest
 from benchmarks.truth.__main__ import Outcome, errors, outcome, speed_up, states
 from benchmarks.truth.points import drafted, guessed, points
 
-from windtunnel.core.distribution import quantile_of
+from windtunnel.core.statistics.distribution import quantile_of
 
 MOST_USERS = 64
 """Of the settings that are tried here; `python -m benchmarks.truth` tries them all."""

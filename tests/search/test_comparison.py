@@ -25,7 +25,12 @@ from windtunnel.analysis.comparison import (
     verdict,
 )
 from windtunnel.analysis.figures import FIGURES, HIGHER, LOWER
-from windtunnel.core.intervals import Interval, mean_interval, paired_interval, paired_ratio
+from windtunnel.core.statistics.intervals import (
+    Interval,
+    mean_interval,
+    paired_interval,
+    paired_ratio,
+)
 from windtunnel.search.repeats.comparison import Design, compare
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.run import simulate

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from windtunnel.analysis.shadow.forecasts import ForecastLog
 from windtunnel.analysis.shadow.window import FIGURES, Present, TrafficWindow
 from windtunnel.cli.main import main
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
+from windtunnel.live.metrics import registry_of
 from windtunnel.live.shadow.following import GatewayFollower
-from windtunnel.live.shadow.program import ShadowProgram, _Figures
+from windtunnel.live.shadow.program import ShadowProgram, shadow_families
 from windtunnel.report.page.shadow import shadow_page
 from windtunnel.search.check.observation import ControlDecision, machines_over_time
 from windtunnel.search.forecast import (
@@ -111,6 +112,21 @@ def test_a_request_in_flight_for_long_does_not_thin_out_the_traffic_to_come() ->
     rate = forecaster().forecast(present).figures["1m"]["rate"]
     with_old = present._replace(in_flight=[old, *present.in_flight])
     assert forecaster().forecast(with_old).figures["1m"]["rate"] == rate
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.5, 2.0, 4.0])
+def test_traffic_is_as_many_times_what_it_would_be_at_every_moment(factor: float) -> None:
+    present = present_at(200.0)
+    start_s = present.now_s - 60.0
+    quiet = [one for one in present.ended if not start_s <= one.arrived_s < start_s + 30.0]
+    few = [one for one in present.ended if start_s <= one.arrived_s < start_s + 30.0][::4]
+    rising = present._replace(ended=sorted([*quiet, *few], key=lambda one: one.arrived_s))
+    usual = forecaster().forecast(rising).figures
+    asked = forecaster().forecast(rising, 1.0, WhatIf(traffic=factor)).figures
+    before, before_later = (usual[span]["rate"] or 0.0 for span in SPANS)
+    assert before_later > 1.3 * before
+    assert asked["30s"]["rate"] == pytest.approx(factor * before, rel=0.2)
+    assert asked["1m"]["rate"] == pytest.approx(factor * before_later, rel=0.1)
 
 
 def test_replicas_are_those_of_all_pools_from_now_on() -> None:
@@ -319,8 +335,7 @@ def test_metrics_have_forecasts_and_other_policies() -> None:
     others = {"one": WhatIf(sets=("serving.pools.0.replicas=1",))}
     found = shadow_of(forecaster(), others)
     program = ShadowProgram(found, GatewayFollower(found.window, Path("trace"), None), 30.0)
-    registry = CollectorRegistry()
-    registry.register(_Figures(program))
+    registry = registry_of(lambda: shadow_families(program.data()))
     assert b"windtunnel_shadow_says 1.0" in generate_latest(registry)
     assert program.tick().says == ""
     text = generate_latest(registry).decode()
@@ -395,8 +410,7 @@ def test_settings_are_held_against_foresight_of_the_recent_traffic(
     assert "&lt;b&gt;one" in page
     assert "<b>one" not in page
     assert "main/0 in place of main/1" in page
-    registry = CollectorRegistry()
-    registry.register(_Figures(program))
+    registry = registry_of(lambda: shadow_families(program.data()))
     assert 'windtunnel_shadow_regret_ratio{name="as it is"}' in generate_latest(registry).decode()
     Path("truth.yaml").write_text(TRUTH.replace("  standard: {ttft: 1s}", "  standard: {}"))
     files = ("truth.yaml", "--trace", "trace", "--past", "1m", "--horizon", "1m")

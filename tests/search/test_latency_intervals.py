@@ -10,7 +10,7 @@ import pytest
 from tests.analysis.test_trust import physics
 from tests.search.test_comparison import replay
 from tests.twin.runs import BUSY, one_server
-from windtunnel.core.intervals import next_positive_interval
+from windtunnel.core.statistics.intervals import next_positive_interval
 from windtunnel.search.repeats.intervals import FIGURES, add_intervals
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from tests.live.observed import CLOSED, OPEN, TALKS, observe, plan_of
 from windtunnel.core.errors import InputError
-from windtunnel.live.observe.tally import ObservationTally
+from windtunnel.live.observe.tally import ClassTargets, ObservationTally
 from windtunnel.models.settings import LinearStepTime
-from windtunnel.report.terminal.measurements import show_reality
+from windtunnel.report.terminal.measurements import show_observation, show_reality
 from windtunnel.search.repeats.reality import compare_with_reality
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.traces.measured import Measured, MeasuredTrace, lateness
@@ -170,6 +170,25 @@ def test_a_cache_that_is_off_is_noticed(tmp_path: Path) -> None:
     assert found["prefix_hit"]["measured"] == 0.0
     assert found["prefix_hit"]["simulated"] > 0.2
     assert "prefix cache" in sets_of(found)
+
+
+def test_without_a_target_nothing_is_attained(tmp_path: Path) -> None:
+    untargeted = plan_of(OPEN, "slo={standard: {priority: 0}}")
+    found = compare_with_reality(untargeted, trace_of(observe(untargeted), tmp_path))
+    assert found["goodput"] == {"measured": None, "simulated": None}
+    assert "SLO attainment: no target" in printed(found)
+
+
+@pytest.mark.parametrize("targets", [{}, {"standard": ClassTargets(tpot_s=0.05)}])
+def test_an_observation_has_requests_within_a_target_only_if_there_is_one(
+    targets: dict[str, ClassTargets],
+) -> None:
+    tally, console = ObservationTally(targets), Console(file=io.StringIO(), width=200)
+    for one in observe(plan_of(OPEN)):
+        tally.add(one._replace(request=msgspec.structs.replace(one.request, slo="standard")))
+    show_observation(tally.figures(60.0), None, console, goodput=tally.has_targets)
+    assert isinstance(console.file, io.StringIO)
+    assert ("within their SLO" in console.file.getvalue()) == bool(targets)
 
 
 def test_targets_are_those_of_the_scenario(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.test_processes import no_children
+from tests.core.system.test_processes import no_children
 from tests.twin import wants
 from tests.twin.runs import BUSY, one_server
 from windtunnel.core.errors import WindtunnelError

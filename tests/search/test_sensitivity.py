@@ -15,9 +15,9 @@ import windtunnel as wt
 from tests.twin.runs import one_server
 from windtunnel.cli.main import main
 from windtunnel.core.errors import WindtunnelError
-from windtunnel.core.extras import install_command
-from windtunnel.report.page.sensitivity import sensitivity_page
-from windtunnel.report.terminal.sensitivity import show
+from windtunnel.core.system.extras import install_command
+from windtunnel.report.page.searches.sensitivity import sensitivity_page
+from windtunnel.report.terminal.searches.sensitivity import show
 from windtunnel.search.execution.workers import FailedRun, MeasuredRun, Outcome
 from windtunnel.search.point import Origin
 from windtunnel.search.sensitivity import Study, indices_of, plan_study

@@ -171,6 +171,28 @@ def test_a_finished_run_is_shown_as_its_files_say(client: TestClient, folder: Pa
     assert all(one["values"][0] == one["values"][1] for one in both["rows"])
 
 
+LOST = """\
+workload:
+  - {name: one, count: 4, arrivals: {process: constant, rate: 10/s}, prompt_tokens: 9,
+     output_tokens: 99}
+serving:
+  pools:
+    - {name: main, engine: {kv_blocks: 99}, step_time: {model: linear, fixed: 100ms}}
+  retries: {attempts: 0}
+faults: [{kind: engine-crash, at: 2s}]
+"""
+
+
+def test_lost_requests_are_shown_with_their_cause(client: TestClient, folder: Path) -> None:
+    (folder / "lost.yaml").write_text(LOST)
+    result = wt.simulate(folder / "lost.yaml", folder=folder / "runs" / "lost")
+    assert result["requests"]["dropped"] == 4
+    (lost,) = client.get("/api/runs/lost").json()["lost"]
+    assert lost["says"].startswith("4 requests were dropped, such as 0: engine-crash (at 2 s) hit")
+    asked = client.get("/api/runs/lost/explain", params={"request": lost["request"]}).json()
+    assert "dropped" in asked["text"]
+
+
 def test_counters_become_rates_and_a_new_start_is_an_increase() -> None:
     text = "# TYPE a_total counter\na_total{x='1'} 3\n".replace("'", '"')
     text += '# TYPE g gauge\ng{x="1"} 2\ng{x="2"} 5\n# TYPE h histogram\nh_bucket{le="1"} 1\n'

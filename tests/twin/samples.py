@@ -15,8 +15,8 @@ def sample(
 ) -> Sample:
     """The state of servers at one instant; whoever waits or runs is inside, and nobody else."""
     recorder = Recorder(RecordNames([], [], [], []), {}, [], None)
-    recorder.arrived = arrived
-    recorder.outcomes["completed"] = arrived - sum(waiting) - sum(running)
+    recorder.total.requests = arrived
+    recorder.total.completed = arrived - sum(waiting) - sum(running)
     made = Sample(time_s, recorder, Cluster([], None, 0.0), [])
     made.waiting.extend(waiting)
     made.running.extend(running)

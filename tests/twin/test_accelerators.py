@@ -58,7 +58,7 @@ def test_what_one_kind_has_no_room_for_goes_to_the_next_pool() -> None:
     largest, decisions = resized("scaling.accelerators={h100: 15}")
     assert largest["cheap"] == 3  # four each: three are left over
     assert largest["dear"] > 1
-    said = [event.reason for event in decisions if "There are h100 for" in event.reason]
+    said = [event.reason for event in decisions if "There are only h100 for" in event.reason]
     assert said[0].endswith("dear takes the rest.")
 
 
@@ -67,10 +67,11 @@ def test_where_all_kinds_are_used_up_it_is_held_back() -> None:
     assert largest == {"cheap": 2, "dear": 3}
     limits: list[Any] = []
     for event in decisions:
-        limits.extend(event.data["limits"])  # type: ignore[arg-type]
+        limits.extend(event.data["limits"])
     said = [limit["reason"] for limit in limits if limit["name"] == "accelerators"]
     assert said[0] == (
-        "There are accelerators for 5 replicas, not for 6. That is 6 -> 5 of all pools together."
+        "Accelerators are available for 5 replicas, not for 6. "
+        "That is 6 -> 5 of all pools together."
     )
 
 

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from tests.report.page.runs import run_into
 from tests.twin.runs import BUSY, one_server, run
 from windtunnel.analysis.run_folder import REQUESTS
-from windtunnel.core.distribution import Distribution, summary, together
 from windtunnel.core.errors import InputError
+from windtunnel.core.statistics.distribution import Distribution, summary, together
+from windtunnel.engine.overheads import Overheads
 from windtunnel.twin.results.accounts import MOST_TENANTS, OTHERS, Account, RecordNames
 from windtunnel.twin.results.breakdown import fair_amounts, fairness_of, jain, tenants_of
 from windtunnel.twin.results.reasons import MOST_REASONS, OTHER, ReasonCounts
-from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES, REJECTED, Overheads, Recorder
+from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES, REJECTED, Recorder
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.request import Request
 
@@ -119,7 +120,7 @@ def test_reasons_add_up_to_the_outcomes(busy: tuple[dict[str, Any], list[Row]]) 
     result, _ = busy
     for outcome in OUTCOMES[1:]:
         assert sum(result["reasons"][outcome].values()) == result["requests"][outcome]
-    assert set(result["reasons"]["dropped"]) == {"needs # KV blocks, the server has #"}
+    assert set(result["reasons"]["dropped"]) == {"needs N KV blocks, the server has N"}
 
 
 def test_reasons_are_few_whatever_they_say() -> None:
@@ -127,7 +128,7 @@ def test_reasons_are_few_whatever_they_say() -> None:
     for number in range(1_000):
         counts.add(REJECTED, f"bucket {number}.5 of {number:,} is empty")
         counts.add("dropped", "x" * number)
-    assert counts.counts[REJECTED] == {"bucket # of # is empty": 1_000}
+    assert counts.counts[REJECTED] == {"bucket N of N is empty": 1_000}
     assert len(counts.counts["dropped"]) == MOST_REASONS + 1
     assert counts.counts["dropped"][OTHER] == 1_000 - MOST_REASONS
 

@@ -54,7 +54,7 @@ def found(harm: Callable[[Simulation], None], scenario: str = SCENARIO) -> tuple
 
 
 def miscount_arrivals(simulation: Simulation) -> None:
-    simulation.recorder.arrived += 1
+    simulation.recorder.total.requests += 1
 
 
 def lease_again(simulation: Simulation) -> None:
@@ -154,7 +154,7 @@ def test_what_goes_wrong_shortly_before_the_end_is_found_at_the_end() -> None:
 
     with pytest.raises(InvariantBroken, match="in-flight-exact"):
         simulation.run(breathe, look, lambda _: after_event.check_whole(lambda: "here"))
-    assert simulation.recorder.outcomes[UNFINISHED] == 0, "before they are counted as unfinished"
+    assert simulation.recorder.count(UNFINISHED) == 0, "before they are counted as unfinished"
 
 
 def test_looks_at_everything_are_as_rare_as_there_is_much_to_look_at() -> None:

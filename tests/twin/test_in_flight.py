@@ -26,7 +26,7 @@ def test_counts_and_links_are_those_of_a_scan(steps: list[tuple[int, int, int, i
     """A step puts a request somewhere, or takes out the one that is there."""
     index = InFlight(2, None)
     for number, place, server, prefill_server in steps:
-        present = index.requests.get(number)
+        present = {one.id: one for one in index.requests()}.get(number)
         if present is not None:
             index.remove(present)
         else:

@@ -1,5 +1,6 @@
 """A run in a livelock ends, and names the loop."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from windtunnel.cli.simulation.explain import explain
 from windtunnel.cli.simulation.simulate import simulate
 from windtunnel.core.errors import NoFixedPoint
 from windtunnel.core.loop import Component
+from windtunnel.core.units import format_duration
 from windtunnel.twin.compose import compose
 from windtunnel.twin.progress import NO_PROGRESS
 from windtunnel.twin.run import breathe, run
@@ -41,9 +43,9 @@ def test_a_request_that_is_restarted_for_ever_ends_the_run() -> None:
     assert result["requests"]["unfinished"] == 3
     assert result["simulated_seconds"] == pytest.approx(101.0)
     assert result["partial"] == (
-        "none of the 3 requests inside finished in 1 min 41 s: request 0 (and 2 more) was "
-        "restarted 51 times, every 2 s (pool main drains); pool main was resized 101 times, every "
-        "1 s (it is written) (progress.restarts: 50)"
+        "none of the 3 requests inside finished in the last 1 min 40 s: request 0 was "
+        "restarted 51 times (153 with 2 more), every 2 s (pool main drains); pool main "
+        "was resized 101 times, every 1 s (it is written) (progress.restarts: 50)"
     )
 
 
@@ -68,7 +70,7 @@ def test_what_happens_while_nothing_is_inside_is_no_loop() -> None:
 
 def test_by_default_a_livelock_ends_too() -> None:
     result = run(load_text(FLAPPING), scaler=Script({"main": 0}, {"main": 1}, again=True)).result
-    assert "request 0 (and 2 more) was restarted 1,001 times" in result["partial"]
+    assert "request 0 was restarted 1,001 times (3,003 with 2 more)" in result["partial"]
 
 
 SLOW = """\
@@ -141,11 +143,43 @@ progress: {losses: 20}
 """
 
 
+def test_a_sentence_has_the_counts_of_the_log_in_the_time_that_it_names(tmp_path: Path) -> None:
+    """Two servers crash at a time, long before and after the one request arrives."""
+    scenario = LOST.replace("replicas: 1", "replicas: 2").replace("rate: 10/s", "rate: 0.01/s")
+    scenario = scenario.replace("mean: 3s}", "mean: 3s}, select: {count: all}")
+    (tmp_path / "lost.yaml").write_text(scenario)
+    folder = tmp_path / "run"
+    done = CliRunner().invoke(
+        simulate, [str(tmp_path / "lost.yaml"), "--events", "-o", str(folder)]
+    )
+    assert done.exit_code == 3
+    result = json.loads((folder / "result.json").read_text())
+    inside_s = result["simulated_seconds"] - 100.0
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    inside = [one for one in events if one["time"] >= 100.0]
+    lost = [one["time"] for one in inside if one["kind"] == "replica.gone"]
+    retried = [one for one in inside if one["kind"] == "request.retried"]
+    assert len(lost) > len(set(lost)) == 21
+    counted_s = max(lost) - min(lost)
+    assert counted_s < inside_s
+    assert result["partial"] == (
+        f"the one request inside did not finish in the last {format_duration(counted_s)}: "
+        f"pool main lost a server {len(lost)} times at 21 moments, "
+        f"every {format_duration(counted_s / 20)} (its engine crashed); request 0 was restarted "
+        f"{len(retried)} times, every {format_duration(period_s(retried))} (its engine crashed) "
+        "(progress.losses: 20)"
+    )
+
+
+def period_s(events: list[dict[str, Any]]) -> float:
+    return float((events[-1]["time"] - events[0]["time"]) / (len(events) - 1))
+
+
 def test_a_pool_that_loses_its_servers_for_ever_ends_the_run() -> None:
     said = run(load_text(LOST)).result["partial"]
-    assert said.startswith("the one request inside did not finish in ")
+    assert said.startswith("the one request inside did not finish in the last ")
     assert "pool main lost a server 21 times" in said
-    assert "request 0 was restarted 20 times" in said
+    assert "request 0 was restarted 21 times" in said
     assert said.endswith("(progress.losses: 20)")
 
 

@@ -15,7 +15,7 @@ from windtunnel.analysis.figures import (
     TOKENS_PER_S,
     value_at,
 )
-from windtunnel.core.intervals import (
+from windtunnel.core.statistics.intervals import (
     Interval,
     mean_interval,
     paired_interval,

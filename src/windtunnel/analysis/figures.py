@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from windtunnel.core.distribution import PERCENTILES
+from windtunnel.core.statistics.distribution import PERCENTILES
 from windtunnel.core.units import duration_cell, format_count, format_size
 
 LOWER, HIGHER = "lower", "higher"
@@ -33,6 +33,7 @@ LATENCY, ATTAINMENT, THROUGHPUT, COST, NOT_COMPLETED = GROUPS = (
 """The groups of a comparison, in order."""
 COMPARED_STATS = ("mean", "p50", "p95", "p99")
 
+_NAME = re.compile(r"\b[A-Z]{4,}\b")
 NOTHING = "-"
 """Shown in place of a missing value."""
 
@@ -380,10 +381,10 @@ FIGURES: Final = (
     Figure("trust.pools.POOL.extrapolated", "larger steps: `step_share`, `time_share`, `steps` "
            "beyond it in tokens, decodes or context, and the `most` of each",
            null_when="no such bounds"),
-    Figure("trust.saturated.seconds", "time in which servers could not keep up", SECONDS,
-           "time saturated", LOWER),
+    Figure("trust.saturated.seconds", "time in which servers could not keep up, or none was "
+           "ready for requests", SECONDS, "time saturated", LOWER),
     Figure("trust.saturated.stretches",
-           "when: `start_s`, `end_s`, `cause`, `most_servers` at once"),
+           "when: `start_s`, `end_s`, `cause`, `most_servers` at once (0: none was ready)"),
     Figure("trust.latency_intervals", "with `--trust`: for `mean`, `p50`, `p90`, `p95` and `p99` "
            "of each latency, the ends of the [95% interval](../explanation/trust.md#intervals)",
            null_when="not asked for, or nothing varies"),
@@ -410,6 +411,40 @@ BELOW: Final = (
 
 ALIKE: Final = (("adapters.", "tenants."), ("models.MODEL.", ""))
 """Parts with the same figures as another part."""
+
+
+def misfit(result: Mapping[str, Any]) -> str:
+    """The first figure that a result lacks or has in another form; empty if there is none."""
+    found = (_misfit(result, figure.path.split("."), figure, "") for figure in FIGURES)
+    return next(filter(None, found), "")
+
+
+def _misfit(value: Any, parts: list[str], figure: Figure, path: str) -> str:
+    """What is wrong with a figure whose remaining path below `value` is `parts`."""
+    if value is None:
+        return ""
+    if not parts:
+        if figure.stats:
+            below = [_misfit(value, [name], Figure("", "", figure.unit), path) for name in STATS]
+            return next(filter(None, below), "")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return f"{path} is not a number" if figure.unit and not is_number else ""
+    if not isinstance(value, dict):
+        return f"{path or 'it'} is not an object"
+    key, rest = parts[0].removesuffix("[]"), parts[1:]
+    if _NAME.fullmatch(key):
+        items = [(f"{path}.{name}", item) for name, item in value.items()]
+    else:
+        here = f"{path}.{key}".lstrip(".")
+        if key not in value:  # parts of an optional section are there if the section is
+            return f"{here} is missing" if not (path and rest) else ""
+        if value[key] is None or parts[0] == key:
+            return _misfit(value[key], rest, figure, here)
+        if not isinstance(value[key], list):
+            return f"{here} is not a list"
+        items = [(f"{here}[{number}]", item) for number, item in enumerate(value[key])]
+    return next(filter(None, (_misfit(item, rest, figure, at) for at, item in items)), "")
+
 
 LATENCIES: Final = {
     one.path.removeprefix("latency."): (one.title, one.label)
@@ -451,9 +486,6 @@ def heads_of(part: str) -> list[str]:
 def cells_of(part: str, entry: Mapping[str, Any]) -> list[str]:
     """The cells of one row."""
     return [text_of(figure(f"{part}.{path}").unit, value_at(entry, path)) for path in COLUMNS[part]]
-
-
-_NAME = re.compile(r"\b[A-Z]{4,}\b")
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windtunnel.analysis.rows import RowBatch
-from windtunnel.core.histogram import GROWTH
+from windtunnel.core.statistics.histogram import GROWTH
 
 if TYPE_CHECKING:
     import numpy as np

@@ -68,17 +68,22 @@ class LongPrompts:
             )
         self._kept = heapq.nlargest(MOST_KEPT, self._kept)
 
-    def ahead(self, server: Owner, phase: Phase, request: int) -> list[LongPrompt]:
-        """Other requests' prompts that a server computed for most of a phase, the longest overlap
-        first."""
+    def beside(self, server: Owner, phase: Phase, request: int) -> list[LongPrompt]:
+        """Other requests' prompts that a server computed in a phase, the longest overlap first."""
         found = [
             one
             for one in self._kept
             if one.server == server and one.request != request and one.overlap_s(phase) > 0.0
         ]
+        return sorted(found, key=lambda one: (-one.overlap_s(phase), one.request))
+
+    def ahead(self, server: Owner, phase: Phase, request: int) -> list[LongPrompt]:
+        """Other requests' prompts that a server computed for most of a phase, the longest overlap
+        first."""
+        found = self.beside(server, phase, request)
         if 2.0 * sum(one.overlap_s(phase) for one in found) < phase.took_s:
             return []
-        return sorted(found, key=lambda one: (-one.overlap_s(phase), one.request))
+        return found
 
 
 def _prompt_servers(batch: RowBatch) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from windtunnel.core.vocabulary import ENCODING
+from windtunnel.workload.request import MOST_TRIES
 
 GATEWAY, ENCODE, RETRY, UNPLACED, QUEUE, PREFILL, ROOM, TRANSFER, START, DECODE = PHASES = (
     "gateway",
@@ -139,10 +140,18 @@ class RequestRow(RequestTimes, frozen=True, kw_only=True):
     replica: int | None
     prefill_pool: str | None
     prefill_replica: int | None
+    redirects: int = 0
+    retries: int = 0
     lost_tries: list[LostTryRow] | None = None
-    """The attempts before the one that the times describe."""
+    """The attempts before the one that the times describe: of many, the first ones and the last."""
     pauses: list[float] | None = None
     """Alternately: when it was preempted, and when it ran again."""
+
+    @property
+    def unkept_tries(self) -> int:
+        """How many attempts before the last lost one are only counted."""
+        kept = len(self.lost_tries or [])
+        return max(0, self.redirects + self.retries - kept) if kept >= MOST_TRIES else 0
 
     @property
     def server(self) -> Owner:

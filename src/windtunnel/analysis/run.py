@@ -25,7 +25,7 @@ from windtunnel.analysis.run_folder import (
     series_of,
 )
 from windtunnel.analysis.saturation import slots_of
-from windtunnel.analysis.slowest import Slowest
+from windtunnel.analysis.slowest import LostRequests, Slowest
 from windtunnel.analysis.time_shares import TimeShares
 
 
@@ -39,6 +39,7 @@ class AnalyzedRun(msgspec.Struct, frozen=True):
     classes: dict[str, dict[str, LatencyCounts]]  # the same by class, if there are several
     shares: TimeShares
     slowest: Slowest
+    lost: LostRequests
     long_prompts: LongPrompts
     endings: EndingCounts
     first_tokens: FirstTokens
@@ -60,12 +61,14 @@ def read_run(folder: Path) -> AnalyzedRun:
     series = series_of(folder / TIMELINE)
     latencies, shares = Latencies(scenario, result), TimeShares(result)
     slowest, endings = Slowest(result), EndingCounts(result)
+    lost = LostRequests(result)
     first_tokens, long_prompts = FirstTokens(result), LongPrompts(result)
     for batch in batches_of(folder / REQUESTS):
         latencies.add(batch)
         first_tokens.add(batch)
         shares.add(batch)
         slowest.add(batch)
+        lost.add(batch)
         long_prompts.add(batch)
         endings.add(batch)
     latencies.counts["itl"] = _gaps(folder / TOKEN_GAPS)
@@ -77,6 +80,7 @@ def read_run(folder: Path) -> AnalyzedRun:
         latencies.classes,
         shares,
         slowest,
+        lost,
         long_prompts,
         endings,
         first_tokens,

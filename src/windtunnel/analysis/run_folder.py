@@ -5,7 +5,6 @@ Memory does not grow with the number of requests.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windtunnel.analysis.figures import misfit
 from windtunnel.analysis.phases import Owner, RequestRow
 from windtunnel.analysis.rows import RowBatch, floats_of, words_of
-from windtunnel.core import files
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, one_line
+from windtunnel.core.system import files
 
 RESULT = "result.json"
 SCENARIO = "scenario.json"
@@ -28,6 +28,7 @@ CONTROL = "control.jsonl"
 REPORT = "report.html"
 ALL = (RESULT, SCENARIO, REQUESTS, TIMELINE, TOKEN_GAPS, EVENTS, CONTROL, REPORT)
 """Any other file in a folder is not ours."""
+SIMULATE_AGAIN = "another version wrote it, or it is damaged: simulate again"
 
 
 if TYPE_CHECKING:
@@ -93,6 +94,17 @@ class Series(msgspec.Struct, frozen=True):
         first = int(short[-1]) if len(short) else 0
         return min(time_s, float(self.times[first]) if len(short) else 0.0)
 
+    def queued_for_s(self, pool: str, time_s: float) -> float:
+        """About how long the first of a pool's queue has waited: since so many have arrived."""
+        import numpy as np
+
+        last = self.sample_at(time_s)
+        places = [place for place, (name, _) in enumerate(self.names) if name == pool]
+        queued = float(np.nansum(self.servers["waiting"][last, places]))
+        since = np.cumsum(self.whole["arrived"][last::-1])
+        first = last - min(int(np.searchsorted(since, queued)), last)
+        return max(0.0, time_s - float(self.times[first] - self.whole["interval"][first]))
+
     def sample_at(self, time_s: float) -> int:
         """The first sample at or after a time."""
         return min(int(self.times.searchsorted(time_s)), len(self.times) - 1)
@@ -113,13 +125,27 @@ def whole(*folders: Path) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f"{Path(frames[-1].filename).stem}:{frames[-1].name}"
-        what = "its files are incomplete, or have another form: "
-        what += f"{type(error).__name__} in {place}: {error}"
-        hint = "another version wrote them, or they are damaged: simulate again"
+        for folder in folders:
+            refuse_misfit(folder, result_of(folder))
+        what = "its files are incomplete, or have another form"
+        if isinstance(error, KeyError):
+            what += f": {one_line(str(error))} is missing in one of them"
         where = " or ".join(str(folder) for folder in folders)
-        raise InputError(what, where=where, hint=hint) from error
+        raise InputError(what, where=where, hint=SIMULATE_AGAIN) from error
+
+
+def refuse_misfit(folder: Path, result: dict[str, Any]) -> None:
+    """Raises an InputError for a result that lacks a figure or has it in another form."""
+    wrong = misfit(result)
+    if wrong:
+        raise InputError(one_line(wrong), where=str(folder / RESULT), hint=SIMULATE_AGAIN)
+
+
+def refuse_damaged(folder: Path) -> None:
+    """Raises an InputError for a Parquet file that is cut off."""
+    for name in (REQUESTS, TIMELINE, TOKEN_GAPS):
+        if (folder / name).exists():
+            parquet_of(folder / name, ())
 
 
 def _refuse_pipes(path: Path) -> None:

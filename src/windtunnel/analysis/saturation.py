@@ -4,6 +4,9 @@ A server is saturated while requests are queued there and it has no room for the
 batch is taken, or its KV blocks are used up, or more requests are queued than run. Samples are few,
 so a period counts from LEAST_SAMPLES in a row. The run is saturated while a tenth of its servers
 are; periods with fewer than LEAST_SAMPLES between them are merged.
+
+Requests for which no server is ready cannot be queued on one: while they wait, the run is without
+capacity, in periods of their own.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ CAUSES = {
     BLOCKS: "KV cache full",
     QUEUE: "more waiting than running",
 }
+NO_SERVER = "no server was ready"
+"""Cause of a period in which requests waited for a server and none was ready for them."""
 
 
 class RunSample(Protocol):
@@ -38,6 +43,8 @@ class RunSample(Protocol):
     def arrived(self) -> int: ...
     @property
     def at_gateway(self) -> int: ...
+    @property
+    def awaiting_server(self) -> int: ...
     @property
     def in_flight(self) -> int: ...
     @property
@@ -60,7 +67,9 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def stretches(samples: Sequence[RunSample], slots: Sequence[int]) -> list[Stretch]:
-    """The periods in which enough servers were saturated, in order; `slots` are by server."""
+    """The periods in which enough servers were saturated or none was ready for requests, in order;
+    `slots` are by server."""
+    idle = _without_server(samples)
     by_cause = [[0] * (len(CAUSES) + 1) for _ in samples]  # saturated servers at each time
     for server, most in enumerate(slots):
         causes = [_cause(sample, server, most) for sample in samples]
@@ -70,18 +79,36 @@ def stretches(samples: Sequence[RunSample], slots: Sequence[int]) -> list[Stretc
                     by_cause[place][causes[place]] += 1
     needed = [max(LEAST_SHARE * sample.serving, 1) for sample in samples]
     enough = _closed([sum(by_cause[n]) >= needed[n] for n in range(len(samples))])
-    found = []
+    enough = [full and not none for full, none in zip(enough, idle, strict=True)]
+    found = [Stretch(*_span(samples, *run), NO_SERVER, 0) for run in _runs(idle)]
     for start, end in _runs(enough):
         total = [sum(column) for column in zip(*by_cause[start:end], strict=True)]
         found.append(
             Stretch(
-                samples[start - 1].time_s if start else 0.0,
-                samples[end - 1].time_s,
+                *_span(samples, start, end),
                 CAUSES[total.index(max(total))],
                 max(sum(counts) for counts in by_cause[start:end]),
             )
         )
+    return sorted(found, key=lambda one: one.start_s)
+
+
+def _without_server(samples: Sequence[RunSample]) -> list[bool]:
+    """Whether requests waited and no server was ready for them, at the samples of long periods."""
+    waited = [
+        sample.awaiting_server > 0 or (sample.at_gateway > 0 and not sample.serving)
+        for sample in samples
+    ]
+    found = [False] * len(samples)
+    for start, end in _runs(_closed(waited)):
+        if end - start >= LEAST_SAMPLES:
+            found[start:end] = [True] * (end - start)
     return found
+
+
+def _span(samples: Sequence[RunSample], start: int, end: int) -> tuple[float, float]:
+    """The time that samples stand for: each from the one before it."""
+    return (samples[start - 1].time_s if start else 0.0), samples[end - 1].time_s
 
 
 def _cause(sample: RunSample, server: int, slots: int) -> int:

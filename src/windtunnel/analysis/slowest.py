@@ -1,4 +1,4 @@
-"""The slowest requests of a run, collected while all rows are read once."""
+"""The slowest requests of a run, and those it lost, collected while all rows are read once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from windtunnel.analysis.rows import Floats
 
 HOW_MANY = 8
+MOST_LOST = 100
+"""The most lost requests that are kept."""
+LOST = ("dropped", "rejected")
+"""Outcomes of requests that were lost at once or after any time: they need not be slow."""
 FIRST_TOKEN, FINISHED = "first_token", "finished"
 NOT_THERE = {"timed_out": "until it timed out", "unfinished": "unfinished"}
 """Notes for requests that never got there, by outcome."""
@@ -58,3 +62,23 @@ class Slowest:
         """The slowest requests up to `first_token` or `finished`, the slowest first, with their
         seconds."""
         return [(-minus_took_s, row) for minus_took_s, _, row in self._kept[upto]]
+
+
+class LostRequests:
+    """Collects lost requests from batches of rows, at equal distances if there are many."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        self.counts: dict[str, int] = {name: result["requests"][name] for name in LOST}
+        self._seen = dict.fromkeys(LOST, 0)
+        self.rows: dict[str, list[RequestRow]] = {name: [] for name in LOST}
+
+    def add(self, batch: RowBatch) -> None:
+        import numpy as np
+
+        for outcome, kept in self.rows.items():
+            chosen = np.flatnonzero(batch.having(outcome))
+            each = max(1, -(-self.counts[outcome] // MOST_LOST))
+            for place in chosen[-self._seen[outcome] % each :: each].tolist():
+                found = batch.batch.slice(int(place), 1).to_pylist()[0]
+                kept.append(msgspec.convert(found, RequestRow))
+            self._seen[outcome] += len(chosen)

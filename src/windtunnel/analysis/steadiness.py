@@ -57,7 +57,7 @@ def _quarters(samples: Sequence[RunSample], end_s: float) -> list[list[RunSample
 
 def _filled_s(samples: Sequence[RunSample], end_s: float) -> float | None:
     later = [sample for sample in samples if sample.time_s > end_s / 2.0]
-    usual = _mean([_inside(sample) for sample in later])
+    usual = _median([_inside(sample) for sample in later])  # not what a fault left behind
     if usual < 1.0:
         return None
     full = next((s for s in samples if _inside(s) >= NEARLY * usual), samples[-1])
@@ -70,6 +70,11 @@ def _filled_s(samples: Sequence[RunSample], end_s: float) -> float | None:
 def _inside(sample: RunSample) -> int:
     """Requests that have arrived and not ended."""
     return sample.at_gateway + sample.in_flight
+
+
+def _median(values: Sequence[float]) -> float:
+    """Half of the values are at most this, or nearly half."""
+    return sorted(values)[len(values) // 2] if values else 0.0
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.analysis.saturation import RunSample, Stretch, stretches
+from windtunnel.analysis.saturation import NO_SERVER, RunSample, Stretch, stretches
 from windtunnel.analysis.steadiness import Steadiness, steadiness
-from windtunnel.core.distribution import PERCENTILES
+from windtunnel.core.statistics.distribution import PERCENTILES
 from windtunnel.core.units import format_duration
 from windtunnel.models.calibration.evidence import Evidence
 from windtunnel.models.step_time.model import MeasuredBounds
@@ -102,6 +102,10 @@ class RunFacts(msgspec.Struct, frozen=True):
     last_arrival_s: float
     outcomes: Mapping[str, int]
     arrived: int
+    forsaken: bool
+    """Whether it ended because nothing that was planned could serve the requests left."""
+    empty_pools: Sequence[str]
+    """Pools that should have no server at the end."""
     attained: int
     completed: Mapping[str, int]
     """Measured and completed requests, by SLO class."""
@@ -124,7 +128,7 @@ def trust_of(run: RunFacts) -> dict[str, Any]:
         *(_calibration(pool) for pool in run.pools),
         *_extrapolation(run.pools),
         *_assumptions(run.pools),
-        _saturation(saturated, run.seconds),
+        *_saturation(saturated, run.seconds),
         *_encoders(run.encoders_busy),
         *_steadiness(steadiness(run.samples, run.most_servers)),
         *_unfinished(run, kept_up=not saturated),
@@ -230,17 +234,37 @@ BEYOND = {
 }
 
 
-def _saturation(found: list[Stretch], seconds: float) -> TrustFinding:
+def _saturation(found: list[Stretch], seconds: float) -> Iterator[TrustFinding]:
     if not found:
         says = "No stretch of time was saturated."
-        return TrustFinding("saturation", GOOD, says, {"share": 0.0})
+        yield TrustFinding("saturation", GOOD, says, {"share": 0.0})
+    none = [one for one in found if one.cause == NO_SERVER]
+    if none:
+        total_s, share = _time_of(none, seconds)
+        says = f"Requests waited {format_duration(total_s)} ({share:.0%} of the run) for a server "
+        says += (
+            f"while none was ready, first from about {format_duration(none[0].start_s)} on: those "
+        )
+        says += "waits are of starts and losses, not of step times."
+        figures = {"without_server": total_s, "share": share}
+        yield TrustFinding("saturation", _severity_of(share), says, figures)
+    full = [one for one in found if one.cause != NO_SERVER]
+    if full:
+        total_s, share = _time_of(full, seconds)
+        causes = ", ".join(dict.fromkeys(one.cause for one in full))
+        says = f"Servers were saturated for {format_duration(total_s)} ({share:.0%} of the run; "
+        says += f"{causes}): there a small error in step times becomes a large error in waits."
+        figures = {"seconds": total_s, "share": share}
+        yield TrustFinding("saturation", _severity_of(share), says, figures)
+
+
+def _time_of(found: list[Stretch], seconds: float) -> tuple[float, float]:
     total_s = sum(one.end_s - one.start_s for one in found)
-    share = total_s / seconds
-    causes = ", ".join(dict.fromkeys(one.cause for one in found))
-    says = f"Servers were saturated for {format_duration(total_s)} ({share:.0%} of the run; "
-    says += f"{causes}): there a small error in step times becomes a large error in waits."
-    severity = DOUBT if share >= MUCH_SATURATED else CAUTION
-    return TrustFinding("saturation", severity, says, {"seconds": total_s, "share": share})
+    return total_s, total_s / seconds
+
+
+def _severity_of(share: float) -> str:
+    return DOUBT if share >= MUCH_SATURATED else CAUTION
 
 
 def _encoders(busy: float | None) -> Iterator[TrustFinding]:
@@ -275,6 +299,10 @@ def _unfinished(run: RunFacts, *, kept_up: bool) -> Iterator[TrustFinding]:
     of_ended = run.attained / ended if ended else None
     says = f"{count:,} requests ({share:.0%}) had not ended when the run did; latencies "
     says += "exclude them, and slow requests are the most likely to be missing."
+    if run.forsaken:
+        says += " The run ended because nothing that was planned could serve them"
+        says += f": no server was wanted for {', '.join(run.empty_pools)}." * bool(run.empty_pools)
+        says = f"{says.rstrip('.')}."
     if share > MISLEADING_UNFINISHED and kept_up and of_ended is not None:
         says += f" Attainment counts them as missed, though the servers kept up: {of_all:.0%} of "
         says += f"all requests were in time, and {of_ended:.0%} of those that ended."

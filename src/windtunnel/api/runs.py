@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from windtunnel.analysis.comparison import in_unit
 from windtunnel.api.inputs import Sets, file_of, plain_of, set_texts
 from windtunnel.core.errors import InputError
-from windtunnel.core.files import writing
+from windtunnel.core.system.files import writing
 from windtunnel.core.units import parse_duration
 from windtunnel.search.table import ResultTable, pandas_of, polars_of
 from windtunnel.twin.ceiling import MemoryCeiling
@@ -219,7 +219,7 @@ class ComparisonTable(ResultTable):
 
     def plot(self) -> FigurePage:
         """The page of the comparison."""
-        from windtunnel.report.page.comparison import comparison_page
+        from windtunnel.report.page.searches.comparison import comparison_page
 
         return FigurePage(comparison_page(self.found))
 

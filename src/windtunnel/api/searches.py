@@ -9,7 +9,7 @@ from windtunnel.api.inputs import Sets, file_of, mapping_of, plain_of, set_texts
 from windtunnel.api.runs import FigurePage
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
-from windtunnel.report.terminal.plan import PlannedScenario
+from windtunnel.report.terminal.searches.plan import PlannedScenario
 from windtunnel.search.check.check import CheckAsk
 from windtunnel.search.check.check import check as run_check
 from windtunnel.search.check.limits import limits_of
@@ -64,7 +64,7 @@ class SweepTable(ResultTable):
 
     def plot(self) -> FigurePage:
         """The page of the sweep."""
-        from windtunnel.report.page.sweep import sweep_page
+        from windtunnel.report.page.searches.sweep import sweep_page
 
         return FigurePage(sweep_page(self.summary))
 
@@ -124,7 +124,7 @@ class SensitivityTable(ResultTable):
 
     def plot(self) -> FigurePage:
         """The page of the study."""
-        from windtunnel.report.page.sensitivity import sensitivity_page
+        from windtunnel.report.page.searches.sensitivity import sensitivity_page
 
         return FigurePage(sensitivity_page(self.summary))
 
@@ -188,7 +188,7 @@ class PlanTable(ResultTable):
 
     def plot(self) -> FigurePage:
         """The page of the plan."""
-        from windtunnel.report.page.plan import plan_page
+        from windtunnel.report.page.searches.plan import plan_page
 
         return FigurePage(plan_page(self.found, self._asked))
 
@@ -267,7 +267,7 @@ class CheckTable(ResultTable):
 
     def plot(self) -> FigurePage:
         """The page of the check."""
-        from windtunnel.report.page.check import check_page
+        from windtunnel.report.page.searches.comparison import check_page
 
         return FigurePage(check_page(self.found))
 

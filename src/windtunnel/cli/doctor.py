@@ -15,7 +15,7 @@ import windtunnel
 from windtunnel._forms import PACKAGE, read_manifest
 from windtunnel.cli.options import json_option
 from windtunnel.cli.places import Output
-from windtunnel.core.extras import install_command, project_table
+from windtunnel.core.system.extras import install_command, project_table
 
 TOOLS = ("dev", "docs")
 """Extras for developing windtunnel, not for using it."""

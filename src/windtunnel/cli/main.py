@@ -230,9 +230,12 @@ class _PatientFile(io.FileIO):
 
 
 def _tolerate_streams() -> None:
-    """Tolerates characters that a terminal cannot show, and readers that have gone."""
+    """Tolerates characters that a terminal cannot show, readers that have gone, and streams that
+    are closed."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, "w")))
         if not isinstance(stream, io.TextIOWrapper):
             continue
         stream.reconfigure(errors="replace")
@@ -259,14 +262,14 @@ def _orderly_termination() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = [signal.SIGTERM]
+    signals = [signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        heard.append(signal.SIGHUP)
-    before = [signal.signal(one, _terminate) for one in heard]
+        signals.append(signal.SIGHUP)
+    before = [signal.signal(one, _terminate) for one in signals]
     try:
         yield
     finally:
-        for one, handler in zip(heard, before, strict=True):
+        for one, handler in zip(signals, before, strict=True):
             signal.signal(one, handler)
 
 

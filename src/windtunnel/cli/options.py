@@ -87,8 +87,19 @@ class NamedPlace(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
+class NamedFile(click.Path):
+    """The path of a file or folder to read; an empty one, as of an unset variable of a shell, would
+    be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: Any) -> Any:
+        if param is not None and not str(value).strip():
+            where = param.opts[0] if param.opts[0].startswith("-") else param.human_readable_name
+            raise InputError("the path is empty", where=where, allowed="a path")
+        return super().convert(value, param, ctx)
+
+
 PLACE = NamedPlace()
-FILE = click.Path(path_type=Path)
+FILE = NamedFile(path_type=Path)
 
 
 def together(*options: Option) -> Option:

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 
@@ -17,6 +18,8 @@ def program() -> None:
     _start.leave_silently()
     gc.set_threshold(COLLECT_AFTER)
     _without_plugins()
+    for documentation in ("_add_newdocs", "_add_newdocs_scalars"):
+        stand_in(f"numpy._core.{documentation}")  # its functions get their texts for `help`
     from windtunnel.cli import main
 
     main.program()
@@ -26,18 +29,23 @@ def _without_plugins() -> None:
     """Keeps pydantic from looking for plugins, which nothing here uses.
 
     It would read the metadata of every installed package. Told not to, by the variable, it still
-    imports what reads them, and all of `email` with it; so the module that looks is replaced, until
-    some version of pydantic asks it for more.
+    imports what reads them, and all of `email` with it; so the module that looks is replaced.
     """
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if os.environ["PYDANTIC_DISABLE_PLUGINS"] == "__all__":
-        nothing = ModuleType("pydantic.plugin._loader")
+        stand_in("pydantic.plugin._loader", get_plugins=tuple)
 
-        def from_pydantic(name: str) -> object:
-            if name.startswith("__"):  # the import system looks for these
-                raise AttributeError(name)
-            del sys.modules[nothing.__name__]
-            return getattr(import_module(nothing.__name__), name)
 
-        nothing.__dict__.update(get_plugins=tuple, __getattr__=from_pydantic)
-        sys.modules.setdefault(nothing.__name__, nothing)
+def stand_in(module: str, **names: Callable[..., object]) -> None:
+    """Puts these names in the place of a module, until some version of a library asks for more."""
+    instead = ModuleType(module)
+
+    def from_library(name: str) -> object:
+        if name.startswith("__"):  # the import system looks for these
+            raise AttributeError(name)
+        if sys.modules.get(module) is instead:
+            del sys.modules[module]
+        return getattr(import_module(module), name)
+
+    instead.__dict__.update(names, __getattr__=from_library)
+    sys.modules.setdefault(module, instead)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Self
 
 from windtunnel.cli.places import note
-from windtunnel.core.interrupts import Interruption
+from windtunnel.core.system.interrupts import Interruption
 from windtunnel.core.units import format_duration
 from windtunnel.twin.ceiling import MemoryCeiling
 from windtunnel.twin.simulation import Simulation

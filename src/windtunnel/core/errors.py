@@ -9,7 +9,7 @@ WindtunnelError
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
@@ -153,11 +153,18 @@ def os_reason(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """A hint for a probable typo, or None when no known word is similar."""
+def nearest(
+    word: str, known: Iterable[str], aliases: Mapping[str, str] | None = None
+) -> str | None:
+    """A hint for a probable typo, or None when no known word is similar.
+
+    For one of the `aliases` of known words, the hint has the word.
+    """
     from difflib import get_close_matches
 
-    close = get_close_matches(word, sorted(known), n=2, cutoff=0.6)
+    others = aliases or {}
+    close = get_close_matches(word, sorted({*known, *others}), n=2, cutoff=0.6)
     if not close:
         return None
-    return "did you mean " + " or ".join(repr(name) for name in close) + "?"
+    names = dict.fromkeys(others.get(name, name) for name in close)
+    return "did you mean " + " or ".join(repr(name) for name in names) + "?"

@@ -116,7 +116,6 @@ class EventQueue:
         self._sequence: i64 = 0
         self._now = -INFINITY
         self.next_s = INFINITY  # when the next event happens; infinity: there is none
-        self.popped = 0
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -147,7 +146,6 @@ class EventQueue:
         entry = self._heap[0]
         self._remove(entry)
         self._now = entry.time_s
-        self.popped += 1
         return entry
 
     def _remove(self, entry: Entry) -> None:

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 import msgspec
 
@@ -31,7 +31,7 @@ class Event(msgspec.Struct, frozen=True):
     kind: str
     subject: str
     reason: str = ""
-    data: Mapping[str, Plain] = {}
+    data: Mapping[str, Any] = {}
 
 
 class Sink(Protocol):

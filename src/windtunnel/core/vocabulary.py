@@ -54,6 +54,11 @@ KINDS: Final = (
     *REPLICA_KINDS,
 )
 
+GROUP_REPLICA_DELETED: Final = "PodCliqueScalingGroupReplicaDeleteSuccessful"
+SET_REPLICA_DELETED: Final = "PodCliqueSetReplicaDeleteSuccessful"
+TERMINATIONS: Final = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
+"""Events of gangs that are terminated."""
+
 RUN_BEGINS: Final = "the run begins"
 """Reason of replicas that exist when a run begins."""
 LOST_IN_FAULT: Final = "a fault of the scenario"
@@ -70,12 +75,14 @@ GATEWAY_LOST: Final = "the gateway was restarted"
 GATEWAY_AWAY: Final = "the gateway is restarting"
 """Reason of a request that arrived during the restart."""
 DRAINED: Final = "its server was drained"
+BY_WAITING: Final = "nothing to wait for"
+"""End of a run with requests that no server would ever have served."""
 """Reason of a try that ended because its server was to be removed."""
 ENCODING: Final = "media encoding"
 """The stage of a request that is neither queued nor at a server."""
 
 NUMBERS: Final = re.compile(r"\d+(?:[.,_]\d+)*")
-NUMBER: Final = "#"
+NUMBER: Final = "N"
 
 
 def general(reason: str) -> str:

@@ -409,10 +409,11 @@ class BlockPool:
     def _release_shared(self, request: Request) -> None:
         prefix = request.prefix
         assert prefix is not None
+        end: i64 = prefix.ends[-1] // self.block_size
         for index in range(len(prefix.keys) - 1, -1, -1):
-            start = prefix.ends[index - 1] // self.block_size if index else 0
-            last = min(prefix.ends[index] // self.block_size, request.pinned_blocks)
-            if last <= start:
+            last = min(end, request.pinned_blocks)
+            end = prefix.ends[index - 1] // self.block_size if index else 0
+            if last <= end:
                 continue
             chain = self._chains[prefix.keys[index]]
             chain.drop(last)

@@ -20,9 +20,9 @@ from typing import Annotated
 
 import msgspec
 
-from windtunnel.core.distribution import Distribution
 from windtunnel.core.errors import InputError
-from windtunnel.core.files import read_bounded, read_lines
+from windtunnel.core.statistics.distribution import Distribution
+from windtunnel.core.system.files import read_bounded, read_lines
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
 from windtunnel.engine.settings import EngineSettings

@@ -90,6 +90,7 @@ class Schedule(Actor):
             work.chunks.clear()
         step = self._one if self._current is not self._one else self._other
         step.clear()
+        step.first_admission = self._admissions
         step.decodes = self._decoding.count
         step.context = self._decoding.context
         preempted = self.preemptions
@@ -97,7 +98,7 @@ class Schedule(Actor):
         if self.slots is not None and self._current is not None:
             self.slots.begin(self._current.finishing)
         if self.limits.mixed_batches:
-            budget = self._plan_together(step) if self.drafts is None else -1
+            budget = self._plan_together(step)
             together = budget >= 0
             if not together:
                 budget = self._plan_one_by_one(step, start_s)
@@ -159,7 +160,7 @@ class Schedule(Actor):
             admissions = self._admissions
             self._admit_all(step, budget)
             if self._admissions == admissions:
-                if self.drafts is None and self._plan_together(step) >= 0:
+                if self._plan_together(step) >= 0:
                     return True
                 self._plan_one_by_one(step, start_s)
                 return False
@@ -193,15 +194,18 @@ class Schedule(Actor):
 
     def _plan_together(self, step: Step) -> i64:
         """Plans all decodes as one, then the one unfinished prompt; the remaining budget, or -1."""
-        if self._skipped or (self._partial and self.limits.long_prefill_threshold):
+        partial = self._partial
+        if self.drafts is not None or self._skipped:
+            return -1
+        if partial and self.limits.long_prefill_threshold:
             return -1
         decoding = self._decoding
         blocks = decoding.blocks_for_next()
         decode_blocks = blocks
         budget = self.limits.max_num_batched_tokens - decoding.count
         want: i64 = 0
-        if self._partial:
-            request = self._partial[0]
+        if partial:
+            request = partial[0]
             want = min(request.target - request.computed, budget)
             blocks += self._more_blocks(request, want)
         if blocks > self.pool.free:
@@ -211,7 +215,7 @@ class Schedule(Actor):
         if decoding.count:
             decoding.pass_steps(1, step.finishing)
         if want:
-            self._prefill(step, self._partial.pop(), want)
+            self._prefill(step, partial.pop(), want)
         return budget - want
 
     def _more_blocks(self, request: Request, want: i64) -> i64:
@@ -283,7 +287,7 @@ class Schedule(Actor):
             if not request.preemptions:
                 request.prefix_hit_tokens = request.computed
             budget -= want
-            self._enter(step, request)
+            self._enter(request)
             self._prefill(step, request, want)
 
     def _answer_at_once(self, step: Step, request: Request, hit: i64) -> None:
@@ -294,7 +298,7 @@ class Schedule(Actor):
         request.sharing = False
         if not request.preemptions:
             request.prefix_hit_tokens = request.computed
-        self._enter(step, request)
+        self._enter(request)
         self._answered(step, request)
         if self.slots is not None and request.computed == request.last:
             self.slots.leave_unused(request)
@@ -313,7 +317,7 @@ class Schedule(Actor):
             self._transferred.remove(request)
             self.pool.give_back(self._spare_blocks(request))
             budget -= want
-            self._enter(step, request)
+            self._enter(request)
             self._prefill(step, request, want)
         return budget
 
@@ -331,13 +335,12 @@ class Schedule(Actor):
         size = self._size
         return (request.target + size - 1) // size - (request.computed + size - 1) // size
 
-    def _enter(self, step: Step, request: Request) -> None:
+    def _enter(self, request: Request) -> None:
         """Adds a request to the running ones."""
         request.stage = RUNNING
         request.admission = self._admissions
         self._admissions += 1
         self.running.append(request)
-        step.admitted.append(request)
         request.unsettled = 0
         if request.keeps_blocks:
             self._keeping += 1

@@ -12,8 +12,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.histogram import Histogram, HistogramBuckets
 from windtunnel.core.loop import INFINITY
+from windtunnel.core.statistics.histogram import Histogram, HistogramBuckets
 from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, EngineLimits
 from windtunnel.engine.schedule import Schedule
 from windtunnel.engine.step import Step
@@ -79,7 +79,7 @@ class Server(Schedule):
         super().__init__(index, limits, model)
         self.busy_s = 0.0
         self.steps: i64 = 0
-        self.finished: Final[list[Request]] = []
+        self.finished: list[Request] = []
         self.granted: Final[list[Request]] = []  # blocks reserved since `await_room`
         self.token_gaps: Final = Histogram(token_gaps)  # servers may share its buckets
         self.token_overhead_s = 0.0  # added to inter-token times for a client
@@ -535,11 +535,13 @@ class Server(Schedule):
 
     def _start(self, step: Step) -> None:
         """Determines how many equal steps pass before anything can change, and so when to wake."""
-        for request in step.admitted:
+        request = self.running.tail
+        while request is not None and request.admission >= step.first_admission:
             if request.scheduled_s == UNSET and not request.cancelled:
                 request.scheduled_s = step.start_s
             elif request.pauses is not None:
                 request.resume(step.start_s)
+            request = request.ahead
         steps: i64 = 0
         if step.pure and not step.finishing and not self._next_step_admits():
             ends = self._decoding.steps_to_first_end()

@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.histogram import Histogram
+from windtunnel.core.statistics.histogram import Histogram
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.models.step_time.model import MeasuredBounds, StepTimeModel, StepWork
 from windtunnel.workload.request import Request
@@ -23,7 +23,7 @@ class Step:
     """One planned step, or a run of equal ones: which requests get a token, and when."""
 
     def __init__(self) -> None:
-        self.admitted: Final[list[Request]] = []
+        self.first_admission: i64 = 0  # requests with this or a later one were admitted for it
         self.prompted: Final[list[Request]] = []  # their prompt ends here: they get a token
         self.finishing: Final[list[Request]] = []
         self.pauses: Final[list[float]] = []  # latest tokens of requests that missed steps since
@@ -49,8 +49,6 @@ class Step:
         self.passed = False  # whether the state is already that of the last step
         self.late_decodes: i64 = 0  # decodes that are among the pauses
         # Most lists are usually empty, and checking is cheaper than clearing.
-        if self.admitted:
-            self.admitted.clear()
         if self.prompted:
             self.prompted.clear()
         if self.finishing:
@@ -62,10 +60,9 @@ class Step:
         """Keeps the sizes of the step's chunks for `Extrapolation`, which runs when the chunks are
         gone."""
         self.new_tokens += work.drafted
-        for new, cached, _ in work.chunks:
-            self.new_tokens += new
-            if new + cached > self.prompt:
-                self.prompt = new + cached
+        for chunk in work.chunks:
+            self.new_tokens += chunk[0]
+            self.prompt = max(self.prompt, chunk[0] + chunk[1])
 
 
 class StepClock:

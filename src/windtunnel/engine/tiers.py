@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.distribution import FEW_VALUES, Distribution
+from windtunnel.core.statistics.distribution import FEW_VALUES, Distribution
 from windtunnel.engine.limits import TierLimits
 from windtunnel.workload.request import Request
 

@@ -41,13 +41,11 @@ class FleetDriver(Component):
         fetches: Stream,
         *,
         cycle_s: float = CYCLE_S,
-        relist_cycles: int = RELIST_CYCLES,
     ) -> None:
         self.provider: Final = provider
         self.shards: Final = {shard.name: shard for shard in shards}
         self._fetches: Final = fetches
         self._cycle_s: Final = cycle_s
-        self._relist_cycles: Final = relist_cycles
         self.clock: Final = SkewedClock()
         """The clock of the shards."""
         self._next_cycle_s = 0.0
@@ -73,14 +71,14 @@ class FleetDriver(Component):
         """Runs what is due first: answers of the provider or of clusters, deadlines, or a cycle."""
         if self.provider.next_s() <= now_s:
             for answer in self.provider.advance(now_s):
-                self._tell(self._owners.get(answer.machine, ""), answer, now_s)
+                self._deliver(self._owners.get(answer.machine, ""), answer, now_s)
         elif self._fetched.next_s <= now_s:
             while self._fetched.next_s <= now_s:
                 entry = self._fetched.pop()
                 assert entry is not None
                 fetched = entry.payload
                 assert isinstance(fetched, tuple)
-                self._tell(fetched[0], fetched[1], now_s)
+                self._deliver(fetched[0], fetched[1], now_s)
         elif self._deadline_s() <= now_s:
             clock_s = self.clock.read(now_s)
             for one in self.shards.values():
@@ -111,7 +109,7 @@ class FleetDriver(Component):
         self._next_cycle_s = now_s + self._cycle_s
         self.before_cycle(now_s)
         for shard in list(self.shards.values()):
-            if self.cycles % self._relist_cycles == 0:
+            if self.cycles % RELIST_CYCLES == 0:
                 shard.relist()
             self.look(shard, now_s)
             if not shard.is_ready:
@@ -120,7 +118,7 @@ class FleetDriver(Component):
             self._send(shard, orders, now_s)
             self.after_cycle(shard, plan, now_s)
 
-    def _tell(self, name: str, answer: Completion, now_s: float) -> None:
+    def _deliver(self, name: str, answer: Completion, now_s: float) -> None:
         shard = self.shards.get(name)
         if shard is not None:
             self._send(shard, shard.answer(answer, self.clock.read(now_s)), now_s)

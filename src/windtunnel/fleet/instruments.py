@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.core.histogram import GROWTH, Histogram
+from windtunnel.core.statistics.histogram import Histogram
 from windtunnel.core.telemetry import Plain
 
 CYCLE: Final = "cycle"
@@ -22,7 +22,6 @@ EXCHANGE: Final = "exchange"
 PREEMPTION: Final = "preempt"
 RECLAIMING: Final = "reclaim"
 RELEASING: Final = "release"
-HINTS: Final = "hints"
 PARTS: Final = (
     SNAPSHOT,
     SEED,
@@ -34,7 +33,6 @@ PARTS: Final = (
     PREEMPTION,
     RECLAIMING,
     RELEASING,
-    HINTS,
 )
 """The parts of a cycle's time."""
 PHASE_1: Final = "phase1"
@@ -70,30 +68,25 @@ TIMES: Final = (
 )
 """All histograms. The last four are times of providers and clusters, not our own."""
 
-BOUNDS_S: Final = [1e-6 * 4.0**power for power in range(18)]
-"""Upper bounds of the Prometheus buckets: a microsecond to 4.8 hours."""
-
 ACTIONS_TOTAL: Final = "actions"
 CALLS_TOTAL: Final = "calls"
 DEFERRALS_TOTAL: Final = "deferrals"
 LISTS_TOTAL: Final = "lists"
 REJECTED_TOTAL: Final = "records_rejected"
 VERDICTS_TOTAL: Final = "verdicts"
-COUNTERS: Final = {
-    ACTIONS_TOTAL: ("kind", "result"),
-    CALLS_TOTAL: ("path",),
-    DEFERRALS_TOTAL: ("reason",),
-    LISTS_TOTAL: ("result",),
-    REJECTED_TOTAL: ("reason",),
-    VERDICTS_TOTAL: ("verdict",),
-}
+COUNTERS: Final = (
+    ACTIONS_TOTAL,  # by kind and result
+    CALLS_TOTAL,  # by path
+    DEFERRALS_TOTAL,  # by reason
+    LISTS_TOTAL,  # by result
+    REJECTED_TOTAL,  # by reason
+    VERDICTS_TOTAL,  # by verdict
+)
 """All counters, with their labels."""
 
 BELIEVED: Final = "believed"
 QUARANTINED: Final = "quarantined"
 """Outcomes of a provider's complete list."""
-
-PREFIX: Final = "windtunnel_fleet"
 
 
 def no_clock() -> float:
@@ -175,25 +168,6 @@ class Instruments:
             "attributed": None if math.isnan(self.attributed()) else self.attributed(),
         }
 
-    def prometheus(self) -> str:
-        """All measurements in Prometheus' text format."""
-        lines: list[str] = []
-        lines += [f"# TYPE {PREFIX}_seconds histogram"]
-        for name, one in self.times.items():
-            lines += _buckets(name, one)
-        lines += [f"# TYPE {PREFIX}_over_top_bucket_total counter"]
-        lines += [
-            f'{PREFIX}_over_top_bucket_total{{part="{name}"}} {above(one, BOUNDS_S[-1])}'
-            for name, one in self.times.items()
-        ]
-        for name, rows in self.counts.items():
-            lines += [f"# TYPE {PREFIX}_{name}_total counter"]
-            lines += [
-                f"{PREFIX}_{name}_total{{{_labels(COUNTERS[name], labels)}}} {times}"
-                for labels, times in sorted(rows.items())
-            ]
-        return "\n".join(lines) + "\n"
-
 
 def _summary(one: Histogram) -> dict[str, Plain]:
     return {
@@ -203,27 +177,4 @@ def _summary(one: Histogram) -> dict[str, Plain]:
         "p50": one.quantile(0.5),
         "p99": one.quantile(0.99),
         "max": one.high,
-        "over_top_bucket": above(one, BOUNDS_S[-1]),
     }
-
-
-def above(one: Histogram, bound: float) -> int:
-    """The number of values above a bound, which a histogram up to there cannot distinguish."""
-    edge = math.floor(math.log(bound) / math.log(GROWTH))
-    return sum(times for bucket, times in one.buckets.items() if bucket > edge)
-
-
-def _buckets(name: str, one: Histogram) -> list[str]:
-    series = f"{PREFIX}_seconds"
-    lines = [
-        f'{series}_bucket{{part="{name}",le="{bound:g}"}} {one.count - above(one, bound)}'
-        for bound in BOUNDS_S
-    ]
-    lines.append(f'{series}_bucket{{part="{name}",le="+Inf"}} {one.count}')
-    lines.append(f'{series}_sum{{part="{name}"}} {one.total!r}')
-    lines.append(f'{series}_count{{part="{name}"}} {one.count}')
-    return lines
-
-
-def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    return ",".join(f'{name}="{value}"' for name, value in zip(names, values, strict=True))

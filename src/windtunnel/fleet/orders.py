@@ -13,7 +13,6 @@ CONFIGURE: Final = "configure"
 DRAIN: Final = "drain"
 DELETE: Final = "delete"
 TAG: Final = "tag"
-OPERATIONS: Final = (CREATE, FETCH, CONFIGURE, DRAIN, DELETE, TAG)
 """Create a host; ask the cluster for what a machine needs to join it; join it; empty and leave it;
 delete the host; record the machine's holder, which changes nothing else."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from windtunnel.core.taints import taint_of
-from windtunnel.fleet.requests import CPU, GPU, MEMORY
+from windtunnel.fleet.demand.requests import CPU, GPU, MEMORY
 from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, MachineShape, shape
 from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.fields import Duration, Name, Number, Size, TaintForm, Text, Whole

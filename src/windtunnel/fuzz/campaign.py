@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.errors import InputError, OutputError
-from windtunnel.core.processes import Answer, Died, Processes, Raised
+from windtunnel.core.system.processes import Answer, Died, Processes, Raised
 from windtunnel.fuzz.documents import read_document, write_document
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.mangle import mangle

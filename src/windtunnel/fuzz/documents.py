@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windtunnel.core.files import write_whole, writing
+from windtunnel.core.system.files import write_whole, writing
 from windtunnel.settings.document import parse_document, parse_documents, read_text
 from windtunnel.settings.drawing import Values
 

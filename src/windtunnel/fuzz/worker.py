@@ -61,7 +61,7 @@ def bounded_time(limit_s: float = LONGEST_TRIAL_S) -> Iterator[None]:
     if not hasattr(signal, "setitimer"):
         yield
         return
-    heard = signal.signal(signal.SIGPROF, _too_long)
+    handler = signal.signal(signal.SIGPROF, _too_long)
     before = signal.setitimer(signal.ITIMER_PROF, limit_s)
     signal.setitimer(signal.ITIMER_VIRTUAL, KILLED_AFTER * limit_s)
     signal.setitimer(signal.ITIMER_REAL, HUNG_AFTER * limit_s)
@@ -71,7 +71,7 @@ def bounded_time(limit_s: float = LONGEST_TRIAL_S) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         signal.setitimer(signal.ITIMER_PROF, *before)
-        signal.signal(signal.SIGPROF, heard)
+        signal.signal(signal.SIGPROF, handler)
 
 
 def _too_long(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signals have it

@@ -11,9 +11,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from windtunnel.core.kubernetes import NEVER
 from windtunnel.gangs.changes import Changes
 from windtunnel.gangs.roster import NameRoster
-from windtunnel.gangs.statuses import NEVER, CliqueStatus, Condition, GroupStatus, SetStatus
+from windtunnel.gangs.statuses import CliqueStatus, Condition, GroupStatus, SetStatus
 from windtunnel.gangs.templates import (
     CliquePlace,
     CliqueTemplate,

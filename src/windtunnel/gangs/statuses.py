@@ -6,14 +6,13 @@ returns a status as decoded from the JSON that it is stored as. Times are second
 `NEVER` means that it has not happened.
 """
 
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from windtunnel.core.kubernetes import NEVER
 from windtunnel.gangs.templates import CliqueTemplate, StatusValue
-
-NEVER: Final = -1.0
 
 
 class Condition(Struct, frozen=True):

@@ -31,8 +31,6 @@ from windtunnel.gangs.objects import (
 )
 from windtunnel.gangs.statuses import ObjectEvent
 
-__all__ = ["Changes", "View"]
-
 MOST_EVENTS: Final = 10_000
 """The newest events are kept."""
 

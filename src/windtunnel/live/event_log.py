@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -11,9 +12,13 @@ import msgspec
 from windtunnel.core.errors import OutputError
 from windtunnel.core.telemetry import Event, Plain
 from windtunnel.live.lines import LineFile, open_locked
+from windtunnel.live.rotation import LOG_LIMITS, LogLimits, rotate
 
 STARTED: Final = "gateway.started"
 OPERATOR_STARTED: Final = "operator.started"
+ANEW_WITHIN: Final = 2.0
+"""A program records its state anew before a file has this many times its size; else the log goes on
+in the next file without it."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -28,20 +33,27 @@ class EventLogFile:
     """Writes the lines of an event log; with a full disk, lines are lost and counted, no more.
 
     A start begins with a line of its own, after those of earlier starts. Nothing is written before
-    `open`, and one process at a time has a file open. With a limit of `largest` bytes, a full log
-    is renamed to `FILE.1`, replacing the previous one: the program calls `begin_anew` and records
-    its current state again.
+    `open`, and one process at a time has a file open. A file that is full is rotated
+    (`windtunnel.live.rotation`), and the log goes on in the next one; a program that `records_anew`
+    calls `begin_anew` instead, and records its current state again.
     """
 
     def __init__(
-        self, path: Path, head: Mapping[str, Any], program: str = "gateway", largest: int = 0
+        self,
+        path: Path,
+        head: Mapping[str, Any],
+        program: str = "gateway",
+        limits: LogLimits = LOG_LIMITS,
+        *,
+        records_anew: bool = False,
     ) -> None:
         log = logging.getLogger(f"windtunnel.{program}")
         self._lines: Final = LineFile(f"the event log {path}", self._open, log)
         self._path: Final = path
         self._head: Final = dict(head)
         self._program: Final = program
-        self._largest: Final = largest
+        self._limits: Final = limits
+        self._goes_on_at: Final = limits.rotate_bytes * (ANEW_WITHIN if records_anew else 1.0)
         self._start()
 
     def open(self) -> None:
@@ -59,10 +71,10 @@ class EventLogFile:
 
     def _open(self) -> IO[bytes]:
         file = open_locked(self._path)
-        if not self._is_over(os.fstat(file.fileno()).st_size):
+        if os.fstat(file.fileno()).st_size <= self._limits.rotate_bytes:
             return file
         with file:
-            self._path.replace(f"{self._path}.1")
+            rotate(self._path, self._limits.keep)
         return open_locked(self._path)
 
     def _start(self) -> None:
@@ -79,10 +91,7 @@ class EventLogFile:
 
     @property
     def is_full(self) -> bool:
-        return self._is_over(self._lines.size)
-
-    def _is_over(self, size: int) -> bool:
-        return 0 < self._largest < size
+        return self._lines.size > self._limits.rotate_bytes
 
     def begin_anew(self) -> None:
         self.close()
@@ -91,6 +100,9 @@ class EventLogFile:
 
     def flush(self) -> None:
         self._lines.flush()
+        if self._lines.size > self._goes_on_at:
+            with suppress(OSError):  # the next lines try again, and are counted if they are lost
+                self._lines.open()
 
     def close(self) -> None:
         self._lines.close()

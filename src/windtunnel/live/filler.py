@@ -13,6 +13,8 @@ ROUND = (
     " may new not now off oil old one our out own pay put red run sea"
 )
 WORDS = len(ROUND) // BYTES_PER_TOKEN
+TOKENS = [ROUND[at : at + BYTES_PER_TOKEN].encode() for at in range(0, len(ROUND), BYTES_PER_TOKEN)]
+"""Each word of the list as bytes."""
 
 _SOME = ROUND * 64
 _TOKENS = len(_SOME) // BYTES_PER_TOKEN

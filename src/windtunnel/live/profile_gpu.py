@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from windtunnel.core.clock import monotonic_s
 from windtunnel.core.errors import InputError, OutputError
-from windtunnel.core.extras import install_command, need
+from windtunnel.core.system.extras import install_command, need
 
 __all__ = ["DecoderShape", "StepPoint", "grid", "measure"]
 

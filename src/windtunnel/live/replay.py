@@ -5,15 +5,17 @@ produce the same lines, byte for byte; the first line that differs is reported. 
 program is a section of the log, replayed on its own.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.telemetry import Plain
+from windtunnel.core.telemetry import Event, Plain
 from windtunnel.live.event_log import OPERATOR_STARTED, STARTED, log_line
+from windtunnel.live.rotation import is_rotated, opened
 
 LONGEST_LINE: Final = 16 << 20
 STARTS: Final = (STARTED, OPERATOR_STARTED)
@@ -34,16 +36,6 @@ class AuditReport(NamedTuple):
     skipped: int = 0
     """Lines that are not replayed."""
     starts: int = 1
-
-
-class LogLine(msgspec.Struct):
-    """A line of a log."""
-
-    time: float
-    kind: str
-    subject: str
-    reason: str = ""
-    data: dict[str, Any] = {}
 
 
 class MadeLines:
@@ -73,11 +65,11 @@ class Replayed(Protocol):
     decisions: tuple[str, ...]
     """Kinds of lines that are decisions."""
 
-    def skips(self, line: LogLine) -> bool:
+    def skips(self, line: Event) -> bool:
         """Whether a line is left out: neither applied as a fact nor expected as a decision."""
         ...
 
-    def tell(self, line: LogLine) -> None:
+    def apply(self, line: Event) -> None:
         """Applies a logged fact; raises LookupError, TypeError or ValueError if impossible."""
         ...
 
@@ -85,12 +77,12 @@ class Replayed(Protocol):
 class LogSection(NamedTuple):
     """A part of a log: what one start of the program wrote."""
 
-    head: LogLine
+    head: Event
     """Its first line."""
-    number: int
-    """The number of that line."""
+    where: str
+    """File and number of that line."""
     place: int
-    """The bytes before the next line."""
+    """The bytes before the next line, over all files of the log."""
     last_s: float
     """The time of its last line."""
 
@@ -98,26 +90,41 @@ class LogSection(NamedTuple):
 class SectionLine(NamedTuple):
     """A line of a section; without `line`, it is the last and incomplete."""
 
-    number: int
+    where: str
+    """Its file and number."""
     raw: bytes
-    line: LogLine | None
+    line: Event | None
 
 
 def sections_of(path: Path) -> list[LogSection]:
-    """The starts in a log, oldest first; empty if the file is not a log."""
+    """The starts in a log and its rotated files, oldest first; empty if the file is not a log.
+
+    Lines before the first of them belong to a start whose file is no longer kept.
+    """
     found: list[LogSection] = []
     before = last = b""
-    for number, place, raw in _lines_of(path, 0, 0):
-        if number == 1 or START_WORD in raw[:START_BYTES]:
-            head = _decoded(raw)
-            if head is not None and head.kind in STARTS:
-                _close(found, last, before)
-                found.append(LogSection(head, number, place, head.time))
-            elif not found:
-                return []
+    is_first = True
+    for where, place, raw in _lines_of(path, 0, 0):
+        head = _decoded(raw) if is_first or START_WORD in raw[:START_BYTES] else None
+        if head is not None and head.kind in STARTS:
+            _close(found, last, before)
+            found.append(LogSection(head, where, place, head.time))
+        elif is_first and head is None:
+            return []
+        is_first = False
         before, last = last, raw
     _close(found, last, before)
+    if not found and not is_first and is_rotated(path):
+        what = "the file with the start of this log is no longer kept"
+        hint = "live.log_keep of a gateway says how many are; a restart begins a new section"
+        raise InputError(what, where=str(path), hint=hint)
     return found
+
+
+def first_lines_missing(path: Path, first: LogSection) -> bool:
+    """Whether a log has lines of an earlier start, whose file is no longer kept."""
+    _, place, _ = next(_lines_of(path, 0, 0))
+    return place < first.place
 
 
 def _close(found: list[LogSection], *last: bytes) -> None:
@@ -127,16 +134,27 @@ def _close(found: list[LogSection], *last: bytes) -> None:
         found[-1] = found[-1]._replace(last_s=line.time)
 
 
-def _lines_of(path: Path, place: int, number: int) -> Iterator[tuple[int, int, bytes]]:
-    """The lines of a file with their numbers and the places of their ends; a line longer than
-    `LONGEST_LINE` comes in pieces."""
+def _lines_of(path: Path, place: int, number: int) -> Iterator[tuple[str, int, bytes]]:
+    """The lines of a log after the first `place` bytes of its files, of which the last ended line
+    `number` of a file: each with its file and number, and the place of its end.
+
+    A line longer than `LONGEST_LINE` comes in pieces.
+    """
     try:
-        with path.open("rb") as file:
-            file.seek(place)
-            while line := file.readline(LONGEST_LINE):
-                number += 1
-                place += len(line)
-                yield number, place, line
+        with opened(path) as files:
+            before = 0
+            for file in files:
+                size = os.fstat(file.fileno()).st_size
+                if place >= before + size:
+                    number = 0
+                else:
+                    file.seek(max(0, place - before))
+                    number = number if place > before else 0
+                    while line := file.readline(LONGEST_LINE):
+                        number += 1
+                        yield f"{file.name}:{number}", before + file.tell(), line
+                    size = file.tell()
+                before += size
     except OSError as error:
         raise InputError(f"the log cannot be read: {error.strerror}", where=str(path)) from None
 
@@ -145,20 +163,19 @@ def lines_in(path: Path, section: LogSection) -> Iterator[SectionLine]:
     """All lines of a section after the first."""
     torn: SectionLine | None = None
     ends = False
-    for number, _, raw in _lines_of(path, section.place, section.number):
+    for where, _, raw in _lines_of(path, section.place, int(section.where.rpartition(":")[2])):
         line = _decoded(raw) if raw.endswith(b"\n") else None
         ends = line is not None and line.kind in STARTS
         if ends or torn is not None:
             break
         if line is None:
-            torn = SectionLine(number, raw, None)
+            torn = SectionLine(where, raw, None)
         else:
-            yield SectionLine(number, raw, line)
+            yield SectionLine(where, raw, line)
     if torn is None:
         return
     if not ends and torn.raw.endswith(b"\n"):
-        where = f"{path}:{torn.number}"
-        raise InputError("this is not a line of an event log", where=where)
+        raise InputError("this is not a line of an event log", where=torn.where)
     yield torn
 
 
@@ -187,46 +204,46 @@ def replay(
 ) -> AuditReport:
     """Replays all facts of a section; `made` collects the lines that the program records. A
     truncated log has no decisions before `since_s`."""
-    heard = decided = skipped = 0
-    for number, raw, line in lines_in(path, section):
+    facts = decided = skipped = 0
+    for where, raw, line in lines_in(path, section):
         if line is None:
-            return AuditReport(heard, decided, "", cut=True, skipped=skipped)
+            return AuditReport(facts, decided, "", cut=True, skipped=skipped)
         if program.skips(line):
             skipped += 1
             continue
         if line.kind not in program.decisions:
             if made.left:
-                what = f"{path}:{number}: the replay makes a decision that the log does not have: "
+                what = f"{where}: the replay makes a decision that the log does not have: "
                 what += _shown(made.lines[made.place])
-                return AuditReport(heard, decided, what, cut=False, skipped=skipped)
+                return AuditReport(facts, decided, what, cut=False, skipped=skipped)
             made.clear()
-            heard += 1
-            _tell(program, line, f"{path}:{number}")
+            facts += 1
+            _apply(program, line, where)
             if line.time < since_s:
                 del made.lines[1:]
         else:
             decided += 1
         if not made.left:
-            what = f"{path}:{number}: the replay lacks a decision of the log: {_shown(raw)}"
-            return AuditReport(heard, decided, what, cut=False, skipped=skipped)
+            what = f"{where}: the replay lacks a decision of the log: {_shown(raw)}"
+            return AuditReport(facts, decided, what, cut=False, skipped=skipped)
         again = made.lines[made.place]
         if again != raw:
-            what = f"{path}:{number}: the log has {_shown(raw)}, the replay {_shown(again)}"
-            return AuditReport(heard, decided, what, cut=False, skipped=skipped)
+            what = f"{where}: the log has {_shown(raw)}, the replay {_shown(again)}"
+            return AuditReport(facts, decided, what, cut=False, skipped=skipped)
         made.place += 1
-    return AuditReport(heard, decided, "", cut=made.left, skipped=skipped)
+    return AuditReport(facts, decided, "", cut=made.left, skipped=skipped)
 
 
-def _decoded(raw: bytes) -> LogLine | None:
+def _decoded(raw: bytes) -> Event | None:
     try:
-        return msgspec.json.decode(raw, type=LogLine)
+        return msgspec.json.decode(raw, type=Event)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-def _tell(program: Replayed, line: LogLine, where: str) -> None:
+def _apply(program: Replayed, line: Event, where: str) -> None:
     try:
-        program.tell(line)
+        program.apply(line)
     except (
         *(LookupError, TypeError, ValueError, AttributeError, AssertionError),
         msgspec.ValidationError,

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,34 +44,54 @@ def unwrapped() -> Iterator[None]:
         raise first from group
 
 
+Handlers = dict[signal.Signals, Any]
+
+
+@contextmanager
+def stop_signals(on_signal: Callable[[signal.Signals], None]) -> Iterator[Handlers]:
+    """Calls `on_signal` in the event loop on Ctrl-C and SIGTERM; yields the handlers before, which
+    come back at the end. Outside the main thread, which alone gets signals, it does nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield {}
+        return
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        yield before
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
 def run_until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Runs `work`; Ctrl-C or SIGTERM sets its event, and a second signal ends it at once."""
 
     async def main() -> None:
         stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-        def heard(number: signal.Signals) -> None:
+        def on_signal(number: signal.Signals) -> None:
             if not stop.is_set():
                 stop.set()
                 return
             # Here and not in a signal handler: that may be called while an object is
             # deleted, where exceptions are printed but not propagated.
+            loop = asyncio.get_running_loop()
             for other in before:
                 loop.remove_signal_handler(other)
             handler = before[number]
             if callable(handler):
                 handler(number, None)
 
-        for number in before:
-            loop.add_signal_handler(number, heard, number)
         try:
-            await work(stop)
+            with stop_signals(on_signal) as before:
+                await work(stop)
         finally:
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, signal.SIG_DFL if stop.is_set() else handler)
+            if stop.is_set():
+                for number in before:
+                    signal.signal(number, signal.SIG_DFL)
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())

@@ -10,7 +10,6 @@ from typing import Final
 CLOSED: Final = 0
 OPEN: Final = 1
 TRIAL: Final = 2
-STATE_NAMES: Final = ("closed", "open", "trial")
 
 OUTCOMES_KEPT: Final = 40
 """Recent outcomes kept per server, to compute the share of failures."""

@@ -8,8 +8,8 @@ with their age, and with a policy that reads fewer signals.
 
 from typing import Final
 
-from windtunnel.core.distribution import Distribution, together
 from windtunnel.core.signals import Signals
+from windtunnel.core.statistics.distribution import Distribution, together
 from windtunnel.routing.weighted import Weighted
 from windtunnel.workload.request import Request
 

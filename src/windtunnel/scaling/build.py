@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Final, get_args
 
 import msgspec
 
@@ -15,7 +15,7 @@ from windtunnel.scaling.policies.aibrix import AibrixSettings
 from windtunnel.scaling.policies.dynamo import DynamoSettings
 from windtunnel.scaling.policies.foresight import ForesightSettings
 from windtunnel.scaling.policies.hpa import HpaSettings
-from windtunnel.scaling.policies.keda import KedaSettings
+from windtunnel.scaling.policies.keda.policy import KedaSettings
 from windtunnel.scaling.policies.knative import KnativeSettings
 from windtunnel.scaling.policies.kthena.policy import (
     KthenaDisaggregatedSettings,
@@ -23,7 +23,11 @@ from windtunnel.scaling.policies.kthena.policy import (
     KthenaHomogeneousSettings,
 )
 from windtunnel.scaling.policies.predictive.analyzer import PredictiveSettings
-from windtunnel.scaling.policies.saturation import BlisSettings, KvSaturationSettings, WvaSettings
+from windtunnel.scaling.policies.saturation.policy import (
+    BlisSettings,
+    KvSaturationSettings,
+    WvaSettings,
+)
 from windtunnel.scaling.policies.spare_capacity import SpareCapacitySettings
 from windtunnel.scaling.policy import ModelPolicy, PolicyByPool
 from windtunnel.scaling.scaler import Scaler
@@ -55,19 +59,35 @@ POLICIES: tuple[type[PolicySettings], ...] = (
 """The policies to choose from with `scaling.policy`; each class has the word that selects it."""
 
 
+NOT_LIVE: Final = {
+    "foresight": "cannot run on a cluster: its schedule of the future counts from the start of a "
+    "simulation"
+}
+"""Why policies are for simulations only."""
+
+
 def word_of(policy: type[PolicySettings]) -> str:
     """The word that selects a policy."""
     word: str = get_args(policy.model_fields["policy"].annotation)[0]
     return word
 
 
+LIVE_POLICIES: Final = tuple(one for one in POLICIES if word_of(one) not in NOT_LIVE)
+"""The policies that can run on a cluster."""
+
+
 if TYPE_CHECKING:
     PolicySection = PolicySettings
+    LivePolicySection = PolicySettings
     ScalingSection = ManifestSettings | PolicySettings
 else:
     PolicySection = Annotated[
         reduce(or_, [Annotated[one, variant(word_of(one))] for one in POLICIES]),
         chosen_by("policy", *map(word_of, POLICIES)),
+    ]
+    LivePolicySection = Annotated[
+        reduce(or_, [Annotated[one, variant(word_of(one))] for one in LIVE_POLICIES]),
+        chosen_by("policy", *map(word_of, LIVE_POLICIES), refused=NOT_LIVE),
     ]
     ScalingSection = Annotated[
         Annotated[ManifestSettings, variant("manifests")]
@@ -98,7 +118,7 @@ class ScalingSetup(msgspec.Struct, frozen=True):
             key, window_s = policy.window_down()
             if source:  # manifests have their own name for it
                 key = f"the window for fewer replicas of {source}"
-            note = f"{key} is 0s: servers go at the first tick that could spare them"
+            note = f"{key} is 0s: servers are removed at the first tick that allows it"
             if window_s == 0 and note not in notes:
                 notes.append(note)
         return notes

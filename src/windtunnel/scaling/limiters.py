@@ -90,7 +90,7 @@ class AcceleratorLimiter(Limiter):
         return total if reachable < 0 else min(total, max(reachable, current))
 
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
-        return f"There are accelerators for {after} replicas, not for {before}."
+        return f"Accelerators are available for {after} replicas, not for {before}."
 
 
 class BoundsLimiter(Limiter):
@@ -108,8 +108,8 @@ class BoundsLimiter(Limiter):
 
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
         if after < before:
-            return f"At most {after} replicas are allowed, {before} were wanted."
-        return f"At least {after} replicas are asked for, {before} were wanted."
+            return f"The maximum is {after} replicas; {before} were recommended."
+        return f"The minimum is {after} replicas; {before} were recommended."
 
 
 class WorkLimiter(Limiter):
@@ -130,10 +130,10 @@ class WorkLimiter(Limiter):
         group = context.groups[number]
         work = group.work()
         if group.current == 0:
-            return f"{work} requests wait and there is no replica: one is started."
+            return f"{work} requests are waiting and there is no replica: one is started."
         if work == 0:
-            return f"{group.missing} replicas did not answer: the last replica stays."
-        return f"{work} requests are there: the last replica stays."
+            return f"{group.missing} replicas did not answer: the last replica is kept."
+        return f"{work} requests are in the system: the last replica is kept."
 
 
 class SustainedLimiter(Limiter):
@@ -168,7 +168,8 @@ class SustainedLimiter(Limiter):
         else:
             since_s, window_s = self._down_since.get(key, context.now_s), self._down_s
             word = "Fewer"
-        return f"{word} replicas are asked for since {context.now_s - since_s:g} s of {window_s:g}."
+        held_s = context.now_s - since_s
+        return f"{word} replicas were recommended for {held_s:g} s of a {window_s:g} s window."
 
     def record_group(
         self, recommended: int, decided: int, number: int, context: LimitContext
@@ -213,7 +214,7 @@ class RateLimiter(Limiter):
 
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
         most, word = (self._up, "more") if before > after else (self._down, "fewer")
-        return f"At most {most} {word} within {self._period_s:g} s: {after} instead of {before}."
+        return f"At most {most} {word} per {self._period_s:g} s: {after} instead of {before}."
 
     def record_group(
         self, recommended: int, decided: int, number: int, context: LimitContext
@@ -239,7 +240,7 @@ class ZeroAfterLimiter(Limiter):
 
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
         idle_s = self._idle_for_s(number, context)
-        return f"Idle for {idle_s:g} s; the last one goes after {self._idle_s:g} s."
+        return f"Idle for {idle_s:g} s; the last replica is removed after {self._idle_s:g} s."
 
     def record_group(
         self, recommended: int, decided: int, number: int, context: LimitContext
@@ -280,7 +281,7 @@ class MatchedRolesLimiter(Limiter):
         return limited
 
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
-        return f"Another role has no room for its part: {after} instead of {before}."
+        return f"Another role cannot grow in proportion: {after} instead of {before}."
 
     def _share(self, totals: list[int], context: LimitContext) -> float:
         """The smallest fraction of its requested growth that any role can have."""

@@ -9,7 +9,7 @@ import math
 from typing import Final
 
 from windtunnel.scaling.analyzers import Finding, Group, groups_by_role
-from windtunnel.scaling.policies.saturation import KvSaturationSettings
+from windtunnel.scaling.policies.saturation.policy import KvSaturationSettings
 from windtunnel.scaling.snapshot import Snapshot
 
 AN_HOUR_S: Final = 3600.0
@@ -34,11 +34,10 @@ class Restlessness:
 class Measures:
     """Measures a run from its snapshots and changes; `result` has the figures."""
 
-    def __init__(self, since_s: float = 0.0) -> None:
+    def __init__(self) -> None:
         self._saturation: Final = KvSaturationSettings(policy="saturation", up=1.0).analyzer()
         self._restlessness: Final[dict[str, Restlessness]] = {}
-        self._since_s: Final = since_s
-        self._last_s = since_s
+        self._last_s = 0.0
         self._short = False  # as of the last snapshot
         self._wasted = 0
         self.under_provisioned_s = 0.0
@@ -68,9 +67,8 @@ class Measures:
     def result(self) -> dict[str, float]:
         """The figures as of the last snapshot or `close`, as plain data."""
         changes = sum(seen.changes for seen in self._restlessness.values())
-        lasted_s = self._last_s - self._since_s
         return {
-            "changes_per_hour": changes * AN_HOUR_S / lasted_s if lasted_s > 0 else 0.0,
+            "changes_per_hour": changes * AN_HOUR_S / self._last_s if self._last_s > 0 else 0.0,
             "direction_changes": sum(seen.turns for seen in self._restlessness.values()),
             "under_provisioned_s": self.under_provisioned_s,
             "wasted_replica_seconds": self.wasted_replica_seconds,

@@ -277,12 +277,13 @@ def _spill(group: Group, total: int, up: list[int], down: list[int], free: dict[
     for number, variant in enumerate(group.variants):
         if counts[number] < wished[number]:
             kind = variant.spec.accelerator
-            short.append(f"{kind} for {counts[number]} of {variant.name}, not for {wished[number]}")
+            has, needs = counts[number], wished[number]
+            short.append(f"{kind} for {has} replicas of {variant.name}, not {needs}")
         elif counts[number] > wished[number]:
             takers.append(variant.name)
     if not takers:
         return ""
-    return f"There are {' and '.join(short)}: {' and '.join(takers)} takes the rest."
+    return f"There are only {' and '.join(short)}: {' and '.join(takers)} takes the rest."
 
 
 def _covering(needs: list[Finding], left: list[float], number: int) -> int:

@@ -56,7 +56,7 @@ class Assessment:
         self.model: Final = model
         self.groups: Final = groups
         self.findings: Final = findings  # by group, then by analyzer
-        self.urgency: Final = urgency  # missing replicas, times the policy's priority
+        self.urgency: Final = urgency  # missing replicas
         self.parts: Final = parts  # one per policy, if the model has several
 
 
@@ -94,14 +94,12 @@ class Policy(ModelPolicy):
         parts: PolicyParts,
         *,
         wake: bool = True,
-        priority: float = 1.0,
         only: list[str] | None = None,
     ) -> None:
         if not parts.analyzers:
             raise InputError("a policy without an analyzer decides nothing", where=name)
         self.name: Final = name
         self.grouping: Final = parts.grouping
-        self.priority: Final = priority
         self._only: Final = only
         self._analyzers: Final = parts.analyzers
         self._optimizer: Final = parts.optimizer
@@ -131,7 +129,7 @@ class Policy(ModelPolicy):
                 if finding.known and finding.required > 0:
                     capacity = max(finding.per_replica)
                     urgency += finding.required / capacity if capacity > 0 else 1.0
-        return Assessment(model, groups, findings, urgency * self.priority)
+        return Assessment(model, groups, findings, urgency)
 
     def decide(
         self, assessed: Assessment, free: dict[str, int] | None, now_s: float
@@ -200,14 +198,14 @@ class Policy(ModelPolicy):
             counts = limited
         if self.grouping == TOGETHER and self._wake:
             limited = _each_role_awake(group, counts)
-            why = "Its role has work, and would have no replica."
+            why = "Its role has work but would have no replica."
             _note(limits, "work", counts, limited, counts, why)
             counts = limited
         kept = _kept(group, counts) if self._wake else -1
         if kept >= 0:
             limited = list(counts)
             limited[kept] += 1
-            why = f"It is the last that is ready, and {group.work()} requests are there."
+            why = f"It is the last ready replica, and {group.work()} requests are in the system."
             _note(limits, "last ready", counts, limited, counts, why)
             counts = limited
         if free is not None:
@@ -241,7 +239,7 @@ class PolicyByPool(ModelPolicy):
                 decided[decision.variant] = decision
         model = assessed.model
         return [
-            decided.get(variant.name) or hold(model.name, variant, "No policy scales it.")
+            decided.get(variant.name) or hold(model.name, variant, "No policy scales this pool.")
             for variant in model.variants
         ]
 

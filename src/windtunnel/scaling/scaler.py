@@ -27,15 +27,15 @@ class Scaler:
         """Returns one decision per variant, also for unchanged ones, in snapshot order."""
         age_s, before_s = now_s - snapshot.taken_s, self._taken_s - snapshot.taken_s
         if not math.isfinite(age_s):
-            what = f"The snapshot is of {snapshot.taken_s:g} s, no time: nothing is changed."
+            what = f"The time of the snapshot, {snapshot.taken_s:g} s, is invalid: no change."
             return _hold_all(snapshot, what)
         if age_s > self.oldest_s:
-            return _hold_all(snapshot, f"What is known is {age_s:g} s old: nothing is changed.")
+            return _hold_all(snapshot, f"The metrics are {age_s:g} s old: no change.")
         if age_s < 0:
-            what = f"The snapshot is from {-age_s:g} s in the future: nothing is changed."
+            what = f"The snapshot is from {-age_s:g} s in the future: no change."
             return _hold_all(snapshot, what)
         if before_s > 0:
-            what = f"The snapshot is {before_s:g} s older than the last one: nothing is changed."
+            what = f"The snapshot is {before_s:g} s older than the last one: no change."
             return _hold_all(snapshot, what)
         self._taken_s = snapshot.taken_s
         snapshot = believable(snapshot)

@@ -285,7 +285,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
     ) -> Iterator[Fault]:
         yield from unknown_pools(where, "pools", self.pools, list(starts))
         for name, bounds in self.pools.items():
-            if name in starts and bounds.min > bounds.max:
+            if bounds.min > bounds.max:
                 what = f"{bounds.min} is more than max, which is {bounds.max}"
                 because = ((*where.path, "pools", name, "max"),)
                 yield where.fault(("pools", name, "min"), what, because_of=because)

@@ -11,7 +11,7 @@ import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -45,6 +45,11 @@ from windtunnel.workload.traces.record import LARGEST_KEY, TraceRequest
 FEWEST_PAST: Final = 20
 """Minimum number of recently ended requests for a forecast."""
 MOST_TRAFFIC: Final = 100.0
+COPY_SPREAD_S: Final = 10.0
+"""Copies of a request arrive within this time around it: the rate of a minute is multiplied, and
+not the chance that a few requests come together."""
+GOLDEN: Final = 0.6180339887498949
+"""Its multiples, without their whole part, are spread evenly from 0 to 1."""
 GOAL: Final = 0.95
 """Attainment of the fixed pool from which foresight measures the capacity of a replica."""
 REGRET_JOBS: Final = 2
@@ -141,8 +146,10 @@ class Forecaster:
     def _coming(
         self, present: Present, past: Sequence[TraceRequest], traffic: float
     ) -> list[TraceRequest]:
-        """Arrivals up to the horizon: the past ones repeated, with their gaps scaled by
-        `traffic`."""
+        """Arrivals up to the horizon: the past ones repeated, each `traffic` times on average.
+
+        The copies of a request arrive a little before or after it, in conversations of their own.
+        """
         if not 0.0 < traffic <= MOST_TRAFFIC:
             what = f"traffic is {traffic:g} times what it was"
             raise InputError(what, allowed=f"more than 0, up to {MOST_TRAFFIC:.0f}")
@@ -154,17 +161,25 @@ class Forecaster:
         first_s = min(one.arrived_s for one in known)
         span_s = max(present.now_s - first_s, 1e-3)
         lasting = _lasting(known, span_s / 2.0)
+        most, spread_s = math.ceil(traffic), min(COPY_SPREAD_S, span_s)
         found = []
-        for lap in range(math.ceil(self.horizon_s * traffic / span_s)):
-            for one in known:
-                after_s = (one.arrived_s - first_s + lap * span_s) / traffic
+        for lap, (number, one) in product(
+            range(math.ceil(self.horizon_s / span_s)), enumerate(known)
+        ):
+            place = lap * len(known) + number
+            for copied in range(int((place + 1) * traffic) - int(place * traffic)):
+                at_s = one.arrived_s - first_s
+                if copied:
+                    at_s = abs(at_s + spread_s * (copied * GOLDEN % 1.0 - 0.5))
+                    at_s = min(at_s, 2.0 * span_s - at_s)
+                after_s = lap * span_s + at_s
                 if after_s < self.horizon_s:
                     again = msgspec.structs.replace(
                         one,
                         arrived_s=present.now_s + after_s,
                         output_tokens=one.output_tokens or UNKNOWN_OUTPUT,
                         prefix_keys=tuple(
-                            key if key in lasting else _renamed(key, lap + 1)
+                            key if key in lasting else _renamed(key, lap * most + copied + 1)
                             for key in one.prefix_keys
                         ),
                     )

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import windtunnel
 from windtunnel.analysis.figures import figure
 from windtunnel.core.errors import InputError, WindtunnelError
-from windtunnel.core.extras import need
 from windtunnel.core.random import Stream
+from windtunnel.core.system.extras import need
 from windtunnel.search.measure import Outcome, check_name
 from windtunnel.search.point import Origin, written
 from windtunnel.search.sweep.axes import Axis

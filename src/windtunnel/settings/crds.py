@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 Json = dict[str, Any]
 
 KEPT: Final = "x-kubernetes-preserve-unknown-fields"
@@ -184,10 +186,10 @@ class StructuralSchema:
     def _field(self, owner: str, key: str, node: Json) -> Json:
         made = self.of(node, "")
         _rule(made, self._beside.field_rules.get((owner, key), ()))
-        told_by = self._beside.keyed_lists.get((owner, key))
-        if told_by is not None:
+        key_of_items = self._beside.keyed_lists.get((owner, key))
+        if key_of_items is not None:
             made["x-kubernetes-list-type"] = "map"
-            made["x-kubernetes-list-map-keys"] = [told_by]
+            made["x-kubernetes-list-map-keys"] = [key_of_items]
         most = self._beside.most_items.get((owner, key))
         if most is not None:
             made["maxItems"] = most
@@ -203,6 +205,13 @@ class StructuralSchema:
             kinds = [{"type": "integer"}, {"type": "string"}]
             return {"anyOf": kinds, INT_OR_STRING: True, **_described(node)}
         return {"type": "string", **_described(node)}
+
+
+def status_schema(status: type[msgspec.Struct], beside: SchemaRules) -> Json:
+    """The schema of a status, from its declaration."""
+    _, parts = msgspec.json.schema_components([status], ref_template="#/$defs/{name}")
+    node = {"$ref": f"#/$defs/{status.__name__}"}
+    return StructuralSchema(parts, beside, defaults=False).of(node, "")
 
 
 def _without(node: Json, key: str) -> Json:

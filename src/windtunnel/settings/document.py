@@ -14,7 +14,7 @@ from typing import TypeAlias
 import yaml
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.files import read_start
+from windtunnel.core.system.files import read_start
 
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -46,7 +46,11 @@ class Document:
         self.file = file
         self.data = data
         self.overrides: list[str] = []  # `PATH=VALUE`, in the order they were applied
+        self.refused: list[InputError] = []
+        """Faults of overrides that could not be applied."""
         self._places: dict[KeyPath, int | str] = dict(lines)
+        self.size = 1 + len(lines)
+        """About how many values the file has."""
 
     def place(self, path: KeyPath) -> str:
         """Where the value at `path` was written, or where a missing value would be."""

@@ -24,6 +24,7 @@ from windtunnel.settings.fields import (
 
 MOST_FAULTS = 20
 LONGEST_PATH = 120
+UNKNOWN_KEY = "unknown key"
 
 _QUOTED = re.compile(r"'([^']*)'")
 
@@ -41,6 +42,14 @@ class Fault(NamedTuple):
     """Whether this is only a note: a setting is unused or looks wrong, but the file is valid."""
 
 
+def faults_at(path: KeyPath, error: InputError) -> list[Fault]:
+    """What is wrong with something that the value at `path` names, such as a file."""
+    return [
+        Fault(path, f"{one.where}: {one.what}" if one.where else one.what, one.allowed, one.hint)
+        for one in error.faults
+    ]
+
+
 def dotted(path: KeyPath) -> str:
     """The path in dotted form: `serving.pools[0].replicas`."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
@@ -48,13 +57,13 @@ def dotted(path: KeyPath) -> str:
 
 
 def input_error(document: Document, faults: Sequence[Fault]) -> InputError:
-    """The faults as one error, in file order."""
+    """The faults as one error, in file order; then those of overrides that were not applied."""
     ordered = sorted(faults, key=lambda fault: document.order(fault.path))
     errors = [_sentence(document, fault) for fault in ordered[:MOST_FAULTS]]
     if len(faults) > MOST_FAULTS:
         what = f"there are {len(faults) - MOST_FAULTS} more faults"
         errors.append(InputError(what, where=document.file))
-    return one_sentence_per(errors)
+    return one_sentence_per([*errors, *document.refused])
 
 
 def notes_of(document: Document, notes: Sequence[Fault]) -> tuple[str, ...]:
@@ -87,7 +96,8 @@ def _translate(found: ErrorDetails, top: type[BaseModel]) -> Fault:
             path = path[:-1]
         return Fault(path, context["what"], context["allowed"], context["hint"])
     if kind == VARIANT:
-        return _variant_fault(path, value, context["key"], context["words"].split(WORD_BREAK))
+        words, refused = context["words"].split(WORD_BREAK), context["refused"] or {}
+        return _variant_fault(path, value, context["key"], words, refused)
     if kind == ONE_KEY:
         return _one_key_fault(path, value, context["keys"].split(WORD_BREAK))
     if kind == "missing":
@@ -113,12 +123,16 @@ def _wrong_shape(path: KeyPath, found: ErrorDetails, top: type[BaseModel]) -> Fa
     return Fault(path, is_not(value, "a mapping"), f"a mapping with {keys}")
 
 
-def _variant_fault(path: KeyPath, value: Any, key: str, words: list[str]) -> Fault:
+def _variant_fault(
+    path: KeyPath, value: Any, key: str, words: list[str], refused: Mapping[str, str]
+) -> Fault:
     if not isinstance(value, Mapping):
         allowed = f"a mapping in which '{key}' is one of {', '.join(words)}"
         return Fault(path, is_not(value, "a mapping"), allowed)
     if key not in value:
         return Fault((*path, key), "missing", ", ".join(words))
+    if isinstance(value[key], str) and value[key] in refused:
+        return Fault((*path, key), f"{value[key]} {refused[value[key]]}", ", ".join(words))
     return _not_among((*path, key), value[key], words)
 
 
@@ -140,9 +154,16 @@ def _unknown_key(path: KeyPath, section: Any, top: type[BaseModel]) -> Fault:
     key = str(path[-1])
     if len(path) > 1 and key in _fields(top):
         above = f"`{key}` belongs at the top of the file"
-        return Fault(path, "unknown key", ", ".join(known) or None, above)
+        return Fault(path, UNKNOWN_KEY, ", ".join(known) or None, above)
     hint = nearest(key, known) if len(key) < 100 else None
-    return Fault(path, "unknown key", None if hint else ", ".join(known) or None, hint)
+    return Fault(path, UNKNOWN_KEY, None if hint else ", ".join(known) or None, hint)
+
+
+def meant_keys(fault: Fault) -> list[KeyPath]:
+    """The paths of the known keys that an unknown one is probably a typo of."""
+    if fault.what != UNKNOWN_KEY or not (fault.hint or "").startswith("did you mean"):
+        return []
+    return [(*fault.path[:-1], name) for name in _QUOTED.findall(fault.hint or "")]
 
 
 def _wrong_count(path: KeyPath, context: Mapping[str, Any]) -> Fault:

@@ -367,14 +367,19 @@ class Chooser(Discriminator):
         return id(self)
 
 
-def chosen_by(key: str, *words: str, bare: str | None = None) -> Discriminator:
-    """Selects the member of a union by the word at `key`; a value that is no mapping is `bare`."""
+def chosen_by(
+    key: str, *words: str, bare: str | None = None, refused: Mapping[str, str] | None = None
+) -> Discriminator:
+    """Selects the member of a union by the word at `key`; a value that is no mapping is `bare`.
+
+    `refused`: why words that are allowed elsewhere are not allowed here.
+    """
 
     def choose(value: object) -> str | None:
         word = value.get(key) if isinstance(value, Mapping) else getattr(value, key, bare)
         return TAG_MARK + word if isinstance(word, str) and word in (*words, bare) else None
 
-    context: dict[str, int | str | float] = {"key": key, "words": WORD_BREAK.join(words)}
+    context: dict[str, Any] = {"key": key, "words": WORD_BREAK.join(words), "refused": refused}
     return Chooser(
         choose,
         custom_error_type=VARIANT,

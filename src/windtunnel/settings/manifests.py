@@ -101,7 +101,6 @@ class Pattern(FreeText):
 
 
 AnyText = Annotated[str, FreeText()]
-Amount = Annotated[float, Quantity()]
 Count = Annotated[int, Whole(0, MOST_REPLICAS)]
 Opaque = dict[str, Any]
 _LABEL_RULE = "small letters, digits and '-', at most 63, the first and last no '-'"

@@ -1,7 +1,8 @@
 """Applies `--set PATH=VALUE` to a scenario's data before validation.
 
 Only the path to the value is checked here. Its last key and its value are checked with the whole
-scenario; a fault is then reported at the override instead of a line.
+scenario; a fault is then reported at the override instead of a line. An override that cannot be
+applied is reported together with the scenario's other faults.
 """
 
 import re
@@ -18,7 +19,17 @@ _EXAMPLE = "PATH=VALUE, such as serving.pools.0.replicas=8"
 
 
 def apply_override(document: Document, text: str) -> None:
-    """Puts the value into the document's data, and records `text` as its origin."""
+    """Puts the value into the document's data, and records `text` as its origin.
+
+    If that is impossible, the document keeps the fault until it is checked.
+    """
+    try:
+        _apply(document, text)
+    except InputError as error:
+        document.refused.append(error)
+
+
+def _apply(document: Document, text: str) -> None:
     place = "--set " + one_line(text, LONGEST_PLACE)
     path, equals, written = text.partition("=")
     if not equals:

@@ -156,7 +156,7 @@ class Section(BaseModel, metaclass=_UnitsLast):
         """The JSON Schema of the section and its nested sections, by the keys of files."""
         from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-        class Whole(GenerateJsonSchema):
+        class WholeSchema(GenerateJsonSchema):
             def generate_inner(self, schema: Any) -> JsonSchemaValue:
                 metadata = schema.get("metadata", {})
                 if LATER in metadata:
@@ -168,7 +168,7 @@ class Section(BaseModel, metaclass=_UnitsLast):
                     schema = kind.__pydantic_core_schema__
                 return super().generate_inner(schema)
 
-        return cls.model_json_schema(by_alias=True, schema_generator=Whole)
+        return cls.model_json_schema(by_alias=True, schema_generator=WholeSchema)
 
     @classmethod
     def read(cls, data: Mapping[str, object]) -> Self:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.analysis.comparison import compared, figures_of
-from windtunnel.analysis.explain.overview import overview
+from windtunnel.analysis.explain.overview import lost_in_words, overview
 from windtunnel.analysis.explain.run import RunReader
 from windtunnel.analysis.figures import DOLLARS, text_of
 from windtunnel.analysis.run_folder import RESULT, TIMELINE, result_of, series_of
@@ -100,6 +100,7 @@ class RunHistory:
             "tiles": [msgspec.to_builtins(tile) for tile in tiles(result)],
             "series": self._series(folder),
             "slow": [msgspec.to_builtins(one) for one in found.requests],
+            "lost": [{"request": one.example, "says": lost_in_words(one)} for one in found.lost],
             "causes": [msgspec.to_builtins(one) for one in found.causes],
             "decisions": [msgspec.to_builtins(one) for one in found.decisions],
         }

@@ -44,7 +44,7 @@ class StopFlag:
         self.is_set = True
 
 
-def tell(**what: Any) -> None:
+def send(**what: Any) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
     sys.stdout.buffer.flush()
 
@@ -63,21 +63,21 @@ class SampleLines:
             return
         self._next = now + BETWEEN_LINES_S
         recorder = simulation.recorder
-        self._tell(simulation.now_s, recorder.arrived, recorder.ended, simulation.timeline)
+        self._send(simulation.now_s, recorder.arrived, recorder.ended, simulation.timeline)
 
     def finish(self, done: Run) -> None:
         """Reports that the run has ended and its results are about to be written."""
         requests, seconds = done.result["requests"], done.result["simulated_seconds"]
         ended = requests["arrived"] - requests["unfinished"]
-        self._tell(seconds, requests["arrived"], ended, done.timeline, writing=True)
+        self._send(seconds, requests["arrived"], ended, done.timeline, writing=True)
 
-    def _tell(
+    def _send(
         self, now_s: float, arrived: int, ended: int, timeline: Timeline, *, writing: bool = False
     ) -> None:
         fresh = [one for one in timeline.samples if one.time_s > self._until_s]
         if fresh:
             self._until_s = fresh[-1].time_s
-        tell(
+        send(
             at={
                 "now": now_s,
                 "of": self._duration_s,
@@ -123,9 +123,9 @@ def main() -> None:
             lines.finish(done)
             files.finish(done)
     except WindtunnelError as error:
-        tell(failed=str(error))
+        send(failed=str(error))
     else:
-        tell(done=done.result["partial"])
+        send(done=done.result["partial"])
 
 
 if __name__ == "__main__":

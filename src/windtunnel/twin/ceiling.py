@@ -1,7 +1,7 @@
 """The memory ceiling of a run: a run that grows beyond it ends with the results so far."""
 
 from windtunnel.core.clock import monotonic_s
-from windtunnel.core.memory import available_bytes, used_bytes
+from windtunnel.core.system.memory import available_bytes, used_bytes
 from windtunnel.core.units import format_duration, format_size
 from windtunnel.twin.simulation import Simulation
 

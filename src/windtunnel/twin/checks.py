@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Final
 
 from windtunnel.admission.gateway.driver import GatewayDriver
-from windtunnel.core.interrupts import breathe
 from windtunnel.core.invariants import Invariant, InvariantChecker
 from windtunnel.core.signals import Signals
+from windtunnel.core.system.interrupts import breathe
 from windtunnel.engine.server import Server
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.results.recorder import UNFINISHED
@@ -76,7 +76,7 @@ def _requests_are_conserved(simulation: Simulation) -> str | None:
     inside = len(simulation.requests.in_flight) - simulation.requests.legs
     for server in simulation.servers:
         inside += server.load
-    if recorder.outcomes[UNFINISHED]:
+    if recorder.count(UNFINISHED):
         inside = 0  # the run is over: all remaining requests have been counted as unfinished
     if recorder.arrived == recorder.ended + inside:
         return None
@@ -182,7 +182,7 @@ def _limit_fault(server: Server) -> str | None:
 
 
 def _gateways_agree(simulation: Simulation) -> str | None:
-    if simulation.recorder.outcomes[UNFINISHED]:
+    if simulation.recorder.count(UNFINISHED):
         return None
     for model, service in enumerate(simulation.services):
         if service.gateway is not None:
@@ -197,9 +197,7 @@ def _gateway_fault(simulation: Simulation, model: int, driver: GatewayDriver) ->
     fault = driver.check()
     if fault is not None:
         return fault
-    elsewhere = [
-        one for one in simulation.requests.in_flight.requests.values() if one.model == model
-    ]
+    elsewhere = [one for one in simulation.requests.in_flight.requests() if one.model == model]
     waiting = sum(request.place == AT_GATEWAY for request in elsewhere)
     sent = len(elsewhere) - waiting + _at_servers(simulation, model)
     if (gateway.queued, gateway.in_flight) == (waiting, sent):
@@ -231,13 +229,13 @@ def _gateways_still_agree(simulation: Simulation) -> str | None:
 
 
 def _in_flight_is_exact(simulation: Simulation) -> str | None:
-    if simulation.recorder.outcomes[UNFINISHED]:
+    if simulation.recorder.count(UNFINISHED):
         return None
     fault = simulation.requests.in_flight.fault()
     if fault is not None:
         return fault
     counts = [int(server.load) for server in simulation.servers]
-    for request in simulation.requests.in_flight.requests.values():
+    for request in simulation.requests.in_flight.requests():
         if request.place in (ON_THE_WAY, SPLIT):
             counts[request.server] += 1
         if request.place == SPLIT:
@@ -387,7 +385,7 @@ def _stranger(replica: Replica) -> str | None:
 
 
 def _nobody_waits_in_vain(simulation: Simulation) -> str | None:
-    over = simulation.recorder.outcomes[UNFINISHED] > 0
+    over = simulation.recorder.count(UNFINISHED) > 0
     for service in simulation.services:
         line, signals = service.unplaced, service.signals
         if len(line) != signals.unplaced and not over:

@@ -66,21 +66,25 @@ class LoopCount:
         self.kind: Final = kind
         self.member: Final = member
         self.times = 0
+        self.moments = 0  # several events of one instant are one: they are no loop
         self.first_s: Final = now_s
         self.last_s = now_s
         self.why = ""
 
     @property
     def period_s(self) -> float:
-        return (self.last_s - self.first_s) / max(1, self.times - 1)
+        return (self.last_s - self.first_s) / max(1, self.moments - 1)
 
-    def sentence(self, more: int = 0) -> str:
-        """What was repeated, how often and why; `more` is the number of other members of its
-        kind."""
-        member = f"{self.member} (and {more:,} more)" if more else self.member
-        every = f"every {format_duration(self.period_s)}"
+    def sentence(self, others: int, total: int) -> str:
+        """What was repeated, how often and why; `others` is the number of other members of its
+        kind, `total` how often it was repeated with them."""
+        what = f"{SENTENCES[self.kind].format(self.member)} {self.times:,} times"
+        if self.moments < self.times:
+            what += f" at {self.moments:,} moments"
+        if others:
+            what += f" ({total:,} with {others:,} more)"
         why = f" ({self.why})" if self.why else ""
-        return f"{SENTENCES[self.kind].format(member)} {self.times:,} times, {every}{why}"
+        return f"{what}, every {format_duration(self.period_s)}{why}"
 
 
 class RunProgress:
@@ -93,8 +97,8 @@ class RunProgress:
         self._events: Final[int] = limits.events
         self.idle: Final[int] = limits.idle
         self._counts: Final[dict[tuple[int, str], LoopCount]] = {}
+        self._over: LoopCount | None = None  # the first that was at its limit
         self._ended = 0  # requests that had finished when the counts began
-        self._since_s = 0.0
         self._looked_s = -1.0  # of the last look, with the requests and events at that time
         self._looked = 0
         self._looked_events = 0
@@ -108,24 +112,32 @@ class RunProgress:
         """Ends the run, given a word and a sentence; set by the run's loop."""
 
     def note(self, kind: int, member: str, why: str, now_s: float) -> None:
-        """Counts an event that cannot repeat endlessly while requests wait; once per instant."""
-        ended = self._recorder.ended
-        if ended != self._ended:
-            self._ended = ended
-            self._since_s = now_s
-            self._counts.clear()
-        if ended == self._recorder.arrived:
+        """Counts an event that cannot repeat endlessly while requests wait.
+
+        The limits are on the instants at which it happened.
+        """
+        self._forget()
+        if self._ended == self._recorder.arrived:
             return  # no request is in the system: the run ends, or goes on with the next arrival
         count = self._counts.get((kind, member))
         if count is None:
             count = self._counts[kind, member] = LoopCount(kind, member, now_s)
-        elif now_s <= count.last_s:
-            return  # a thousand servers that fail together are not a loop
         count.times += 1
+        if count.moments and now_s <= count.last_s:
+            return  # a thousand servers that fail together are not a loop
+        count.moments += 1
         count.last_s = now_s
         count.why = why
-        if count.times > self._limits[kind]:
-            self.end_run(NO_PROGRESS, self._sentence(count, now_s))
+        if count.moments > self._limits[kind] and self._over is None:
+            self._over = count
+            self.end_run(NO_PROGRESS, self.sentence())
+
+    def _forget(self) -> None:
+        """Restarts the counts if a request has finished since they began."""
+        ended = self._recorder.ended
+        if ended != self._ended:
+            self._ended = ended
+            self._counts.clear()
 
     def look(self, events: int, servers: int, now_s: float) -> None:
         """Ends a run with endless events, at one instant or over time; called from time to time."""
@@ -151,48 +163,61 @@ class RunProgress:
     def _endless(self, events: int, now_s: float) -> None:
         """Ends a run in which no request arrives or finishes, although no counter is at its
         limit."""
-        loops = [f"{events:,} events", *[one.sentence() for one in self._members()]]
-        said = self._no_request(now_s, self._moved_s) + "; ".join(loops)
+        loops = [f"{events:,} events", *self._loops(None)]
+        said = self._no_request(now_s) + "; ".join(loops)
         self.end_run(NO_PROGRESS, f"{said} (progress.events: {self._events})")
 
     def standstill(self, what: str, now_s: float) -> str:
         """The message for a run whose time does not advance, with its counts."""
-        loops = [one.sentence() for one in self._members()]
+        loops = self._loops(None)
         told = f": {'; '.join(loops)}" if loops else ""
         return f"time does not advance beyond {format_duration(now_s)}, after {what}{told}"
 
     def control_only(self, events: int, now_s: float) -> None:
         """Ends a run in which only the control plane has acted for too long."""
         what = f"{events:,} events of the control plane alone, and no server for the requests"
-        loops = [what, *[one.sentence() for one in self._members()]]
-        self.end_run(NO_PROGRESS, self._no_request(now_s, self._since_s) + "; ".join(loops))
+        loops = [what, *self._loops(None)]
+        self.end_run(NO_PROGRESS, self._no_request(now_s) + "; ".join(loops))
 
-    def _sentence(self, over: LoopCount, now_s: float) -> str:
-        alike = [
-            one
-            for one in self._counts.values()
-            if one is not over and one.kind == over.kind and 2 * one.times > over.times
-        ]
-        loops = [over.sentence(len(alike))]
-        loops += [one.sentence() for one in self._members() if one.kind != over.kind]
+    def sentence(self) -> str:
+        """What has been repeated too often, as counted so far; empty if nothing has been."""
+        over = self._over
+        if over is None or self._ended != self._recorder.ended:
+            return ""
         limit = f"{NAMES[over.kind]}: {self._limits[over.kind]}"
-        return f"{self._no_request(now_s, self._since_s)}{'; '.join(loops)} (progress.{limit})"
+        counted_s = min(one.first_s for one in self._counts.values())
+        said = self._no_request_in(over.last_s - counted_s) + "; ".join(self._loops(over))
+        return f"{said} (progress.{limit})"
 
-    def _no_request(self, now_s: float, since_s: float) -> str:
+    def _no_request(self, now_s: float) -> str:
+        """Since the first event that is counted, or the last look at which a request moved."""
+        self._forget()
+        counted = [one.first_s for one in self._counts.values()]
+        return self._no_request_in(now_s - min([self._moved_s, *counted]))
+
+    def _no_request_in(self, seconds: float) -> str:
         inside = self._recorder.arrived - self._recorder.ended
-        lasted = format_duration(now_s - since_s)
+        lasted = format_duration(seconds)
         if inside == 1:
-            return f"the one request inside did not finish in {lasted}: "
-        return f"none of the {inside:,} requests inside finished in {lasted}: "
+            return f"the one request inside did not finish in the last {lasted}: "
+        return f"none of the {inside:,} requests inside finished in the last {lasted}: "
 
-    def _members(self) -> list[LoopCount]:
-        """For each kind, the member with the highest count."""
+    def _loops(self, over: LoopCount | None) -> list[str]:
+        """What is repeated, by kind with its most frequent member, and that over a limit first."""
+        self._forget()
         most: dict[int, LoopCount] = {}
+        others: dict[int, int] = {}
+        totals: dict[int, int] = {}
         for one in self._counts.values():
+            others[one.kind] = others.get(one.kind, -1) + 1
+            totals[one.kind] = totals.get(one.kind, 0) + one.times
             known = most.get(one.kind)
             if one.times >= FEWEST_TOLD and (known is None or one.times > known.times):
                 most[one.kind] = one
-        return [most[kind] for kind in sorted(most)]
+        if over is not None:
+            most[over.kind] = over
+        kinds = sorted(most, key=lambda kind: (over is None or kind != over.kind, kind))
+        return [most[kind].sentence(others[kind], totals[kind]) for kind in kinds]
 
 
 def _nowhere(by: str, sentence: str) -> None:

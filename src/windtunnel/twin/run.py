@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windtunnel.core.histogram import Histogram, merged
 from windtunnel.core.invariants import InvariantChecker
+from windtunnel.core.statistics.histogram import Histogram, merged
 from windtunnel.core.telemetry import Sink, Telemetry
 from windtunnel.twin.checks import INVARIANTS, RunChecker
 from windtunnel.twin.compose import compose

@@ -180,6 +180,9 @@ class Simulation:
         except NoFixedPoint as endless:
             self.is_torn = True
             self.end_early(NO_PROGRESS, self.progress.standstill(endless.what, self.now_s))
+        if self.early is not None and self.early.by == NO_PROGRESS:
+            sentence = self.progress.sentence()  # the last event may have added to its counts
+            self.early = EarlyEnd(NO_PROGRESS, sentence or self.early.sentence)
         if ended is not None and not self.is_torn:
             ended(self)
         self._finish()

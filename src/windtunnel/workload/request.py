@@ -13,7 +13,7 @@ NEVER: Final = float("inf")
 
 MOST_TURNS: Final = 10_000
 MOST_TRIES: Final = 100
-"""Lost tries kept per request; the last entry also covers all later ones."""
+"""Lost tries kept per request: the first ones, and the last."""
 MOST_PAUSES: Final = 200
 """Starts and ends of preemption pauses kept per request."""
 DEFAULT_TENANT: Final = "default"
@@ -68,7 +68,7 @@ class LostTry:
         self.routed_s: Final = request.routed_s
         self.scheduled_s: Final = request.scheduled_s
         self.first_token_s: Final = request.first_token_s
-        self.ended_s: float = ended_s
+        self.ended_s: Final = ended_s
         self.reason: Final = reason
 
 
@@ -168,7 +168,7 @@ class Request:
         if len(self.lost_tries) < MOST_TRIES:
             self.lost_tries.append(LostTry(self, server, ended_s, reason))
         else:
-            self.lost_tries[-1].ended_s = ended_s
+            self.lost_tries[-1] = LostTry(self, server, ended_s, reason)
 
     def pause(self, now_s: float) -> None:
         """Records a preemption."""

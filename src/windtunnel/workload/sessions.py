@@ -8,8 +8,8 @@ import math
 from heapq import heappop, heappush
 from typing import Final
 
-from windtunnel.core.distribution import Distribution
 from windtunnel.core.random import Stream, Streams
+from windtunnel.core.statistics.distribution import Distribution
 from windtunnel.workload.arrivals import ArrivalTimes
 from windtunnel.workload.lengths import LengthDraw, TimeDraw
 from windtunnel.workload.register import Register

@@ -369,13 +369,6 @@ def test_columns_that_cannot_be(needs: dict[str, list[str]], sentence: str) -> N
     assert sentence in str(error.value)
 
 
-def test_what_is_below_a_column() -> None:
-    graph = ColumnGraph(DIAMOND)
-    assert graph.roots == (0,)
-    assert graph.below(1) == {3}
-    assert graph.below(0) == {1, 2, 3}
-
-
 @pytest.mark.parametrize(("failing", "is_blocked"), [((0, 1), True), ((0,), False)])
 def test_deferred_cells_hold_rows_back_only_when_all_need_what_they_wait_for(
     failing: tuple[int, ...], is_blocked: bool

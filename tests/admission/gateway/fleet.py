@@ -2,13 +2,9 @@
 
 import math
 
-from windtunnel.admission.gateway import (
-    KIND_NAMES,
-    FlowControlSettings,
-    Gateway,
-    GatewayDecision,
-    Ticket,
-)
+from windtunnel.admission.gateway.gateway import Gateway
+from windtunnel.admission.gateway.settings import FlowControlSettings
+from windtunnel.admission.gateway.tickets import KIND_NAMES, GatewayDecision, Ticket
 from windtunnel.core.signals import Signals
 
 

@@ -4,17 +4,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from windtunnel.admission.gateway import (
+from windtunnel.admission.gateway.detectors import Detector
+from windtunnel.admission.gateway.settings import FlowControlSettings
+from windtunnel.admission.gateway.tickets import (
     ADMIT,
     EVICT,
     QUEUE,
     REJECT,
-    Detector,
-    FlowControlSettings,
     GatewayDecision,
-    Reason,
     Ticket,
 )
+from windtunnel.admission.reasons import Reason
 from windtunnel.core.signals import Signals
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.admission.gateway.fleet import signals
-from windtunnel.admission.gateway import Concurrency, Detector, Utilization
+from windtunnel.admission.gateway.detectors import Concurrency, Detector, Utilization
 from windtunnel.core.signals import Signals
 
 

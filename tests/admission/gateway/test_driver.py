@@ -7,19 +7,12 @@ import pytest
 
 from tests.admission.gateway.fleet import flow_settings, signals
 from tests.live.virtual import run
-from windtunnel.admission.gateway import (
-    ADMIT,
-    EVICT,
-    KIND_NAMES,
-    REJECT,
-    Concurrency,
-    FlowControl,
-    GatewayDriver,
-    RequestId,
-    Ticket,
-    TokenBucket,
-    Weights,
-)
+from windtunnel.admission.gateway.bands import Weights
+from windtunnel.admission.gateway.detectors import Concurrency
+from windtunnel.admission.gateway.driver import GatewayDriver
+from windtunnel.admission.gateway.flow_control import FlowControl
+from windtunnel.admission.gateway.policies import TokenBucket
+from windtunnel.admission.gateway.tickets import ADMIT, EVICT, KIND_NAMES, REJECT, RequestId, Ticket
 
 
 def flow(room: int = 1, *, ttl_s: float = math.inf, eviction: bool = False) -> GatewayDriver:

@@ -8,16 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.admission.gateway.fleet import Desk, flow_settings, signals
-from windtunnel.admission.gateway import (
-    ORDERS,
-    Concurrency,
-    Detector,
-    FlowControl,
-    FlowControlSettings,
-    TenantBudgets,
-    Utilization,
-    Weights,
-)
+from windtunnel.admission.gateway.bands import Weights
+from windtunnel.admission.gateway.budgets import TenantBudgets
+from windtunnel.admission.gateway.detectors import Concurrency, Detector, Utilization
+from windtunnel.admission.gateway.flow_control import ORDERS, FlowControl
+from windtunnel.admission.gateway.settings import FlowControlSettings
 
 NAMES = [f"tenant-{number}" for number in range(100)]
 

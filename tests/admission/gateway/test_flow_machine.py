@@ -8,19 +8,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.admission.gateway.fleet import flow_settings, signals
 from tests.admission.gateway.reference_flow import ReferenceFlow
-from windtunnel.admission.gateway import (
+from windtunnel.admission.gateway.bands import Weights
+from windtunnel.admission.gateway.detectors import Concurrency, Detector, Utilization
+from windtunnel.admission.gateway.flow_control import ORDERS, FlowControl
+from windtunnel.admission.gateway.tickets import (
     ADMIT,
     EVICT,
-    ORDERS,
     QUEUE,
     REJECT,
-    Concurrency,
-    Detector,
-    FlowControl,
     GatewayDecision,
     Ticket,
-    Utilization,
-    Weights,
 )
 
 PRIORITIES = [4, 3, 0, -1, -3]

@@ -7,14 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.admission.gateway.fleet import Desk, flow_settings, signals
-from windtunnel.admission.gateway import (
-    ORDERS,
-    Concurrency,
-    FlowControl,
-    Reason,
-    Utilization,
-    Weights,
-)
+from windtunnel.admission.gateway.bands import Weights
+from windtunnel.admission.gateway.detectors import Concurrency, Utilization
+from windtunnel.admission.gateway.flow_control import ORDERS, FlowControl
+from windtunnel.admission.reasons import Reason
 
 pytestmark = pytest.mark.once
 

@@ -7,16 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.admission.gateway.fleet import Desk, signals
-from windtunnel.admission.gateway import (
-    ADMIT,
-    Always,
-    Reason,
-    SaturationShed,
-    TenantBudgets,
-    Ticket,
-    TierShed,
-    TokenBucket,
-)
+from windtunnel.admission.gateway.budgets import TenantBudgets
+from windtunnel.admission.gateway.policies import Always, SaturationShed, TierShed, TokenBucket
+from windtunnel.admission.gateway.tickets import ADMIT, Ticket
+from windtunnel.admission.reasons import Reason
 from windtunnel.core.signals import Signals
 
 

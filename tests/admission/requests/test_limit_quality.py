@@ -17,8 +17,6 @@ from benchmarks.admission_quality import (
     semaphore_s,
 )
 
-from windtunnel import admission
-
 MISSED = {"serves 16, then 4": 9.0, "serves 4, then 16": 7.0, "steady refill": 10.5}
 """Refusals per 100 where the benchmark's target is missed today: no more than now."""
 
@@ -130,11 +128,6 @@ def test_the_same_seed_is_the_same_run() -> None:
     for _, provider, _ in CASES:
         one, other = (Client(provider(), seed=5).run() for _ in range(2))
         assert (one.now, one.refused, one.limits) == (other.now, other.refused, other.limits)
-
-
-def test_what_the_package_offers_is_there() -> None:
-    assert len(set(admission.__all__)) == len(admission.__all__)
-    assert all(hasattr(admission, name) for name in admission.__all__)
 
 
 def test_a_fast_limit_without_bursts_is_kept_to() -> None:

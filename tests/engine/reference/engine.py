@@ -11,7 +11,7 @@ import math
 from tests.engine.reference.blocks import Block, ReferenceBlocks
 from tests.engine.reference.slots import ReferenceSlots
 from tests.engine.reference.step import Beyond, PlannedStep
-from windtunnel.core.histogram import Histogram
+from windtunnel.core.statistics.histogram import Histogram
 from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, PRIORITY, EngineLimits
 from windtunnel.engine.queue import rank
 from windtunnel.engine.step import on_tick

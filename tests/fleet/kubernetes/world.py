@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.fleet.demand.requests import ACCELERATOR, GPU
 from windtunnel.fleet.kubernetes.books import ROWS, read_books
 from windtunnel.fleet.kubernetes.controller import PodReader, ShardController, ShardIdentity
 from windtunnel.fleet.kubernetes.objects import (
@@ -35,7 +36,6 @@ from windtunnel.fleet.kubernetes.sharding import (
     report_text,
     territory_of,
 )
-from windtunnel.fleet.requests import ACCELERATOR, GPU
 from windtunnel.fleet.shard import Territory
 from windtunnel.gangs.api.pod_spec import requests_of
 from windtunnel.gangs.kubernetes.reading import name_of, read

@@ -10,11 +10,11 @@ import msgspec
 
 from tests.gangs.manifests import load
 from tests.gangs.world import World
+from windtunnel.core.kubernetes import stamp
 from windtunnel.gangs.commands import Command, Scale
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.kubernetes.calls import CREATE, DELETE, EVENT, ApiCall, Translator
 from windtunnel.gangs.kubernetes.reading import name_of, read
-from windtunnel.gangs.kubernetes.stamps import stamp
 from windtunnel.gangs.objects import POD, SET, Node, Pod, Thing
 from windtunnel.gangs.templates import SetSpec
 from windtunnel.gangs.view import View

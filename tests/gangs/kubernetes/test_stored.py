@@ -13,12 +13,12 @@ from tests.gangs.manifests import workload
 from tests.gangs.test_stateful import DELAY_S, NODES, manifests
 from tests.gangs.world import World
 from windtunnel.core.errors import InputError
+from windtunnel.core.kubernetes import NEVER, seconds_of, stamp
 from windtunnel.core.random import Streams
 from windtunnel.gangs.kubernetes.calls import merge_patch, pod_suffix
 from windtunnel.gangs.kubernetes.reading import read
-from windtunnel.gangs.kubernetes.stamps import seconds_of, stamp
 from windtunnel.gangs.objects import SET, Node
-from windtunnel.gangs.statuses import NEVER, SetStatus, Status
+from windtunnel.gangs.statuses import SetStatus, Status
 from windtunnel.gangs.view import View
 
 

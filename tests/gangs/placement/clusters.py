@@ -1,14 +1,14 @@
 """Small clusters and gangs for the tests of placement."""
 
 from windtunnel.core.taints import Taint
-from windtunnel.gangs.placement.asks import (
-    GangAsk,
-    GroupAsk,
-    PackConstraint,
-    PodAsk,
-    PodShape,
-)
 from windtunnel.gangs.placement.placer import Member, Pass, Victim
+from windtunnel.gangs.placement.requests import (
+    GangRequest,
+    GroupRequest,
+    PackConstraint,
+    PodShape,
+    UnboundPod,
+)
 from windtunnel.gangs.placement.space import Space
 
 GPU = "nvidia.com/gpu"
@@ -39,13 +39,13 @@ def group(
     *,
     pods: int = 0,
     pack: PackConstraint | None = None,
-) -> GroupAsk:
-    return GroupAsk(name, minimum, waiting(space, name, pods or minimum, gpus), pack=pack)
+) -> GroupRequest:
+    return GroupRequest(name, minimum, waiting(space, name, pods or minimum, gpus), pack=pack)
 
 
-def waiting(space: Space, name: str, count: int, gpus: int = 1) -> list[PodAsk]:
+def waiting(space: Space, name: str, count: int, gpus: int = 1) -> list[UnboundPod]:
     shape = one(space, gpus)
-    return [PodAsk(f"{name}-{number}", shape) for number in range(count)]
+    return [UnboundPod(f"{name}-{number}", shape) for number in range(count)]
 
 
 def one(space: Space, gpus: int) -> PodShape:
@@ -64,10 +64,10 @@ def says(done: Pass) -> dict[str, str]:
     return {verdict.gang: verdict.says for verdict in done.verdicts}
 
 
-def running(space: Space, gang: GangAsk, done: Pass) -> Victim:
+def running(space: Space, gang: GangRequest, done: Pass) -> Victim:
     """A gang that a pass placed, as one that could make way."""
-    shapes = {pod.name: pod.shape for ask in gang.groups for pod in ask.pods}
-    minima = {pod.name for ask in gang.groups for pod in ask.pods[: ask.minimum]}
+    shapes = {pod.name: pod.shape for request in gang.groups for pod in request.pods}
+    minima = {pod.name for request in gang.groups for pod in request.pods[: request.minimum]}
     members = [
         Member(binding.pod, binding.node, shapes[binding.pod], extra=binding.pod not in minima)
         for binding in done.bindings

@@ -3,16 +3,22 @@
 Nothing here is clever. Property tests hold the search to it.
 """
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodAsk, PodRules, PodTerm
+from windtunnel.gangs.placement.requests import (
+    GangRequest,
+    GroupRequest,
+    PodRules,
+    PodTerm,
+    UnboundPod,
+)
 from windtunnel.gangs.placement.space import NodeRoom, Space, Tree
 from windtunnel.gangs.placement.units import keys_of
 
 Placed = list[tuple[PodRules, NodeRoom]]
-Assignment = list[tuple[GroupAsk, str]]
+Assignment = list[tuple[GroupRequest, str]]
 """The node of each pod, those included that had one before."""
 
 
-def can_be_placed(space: Space, gang: GangAsk) -> bool:
+def can_be_placed(space: Space, gang: GangRequest) -> bool:
     """Whether any assignment of the missing pods keeps every rule."""
     tree = space.tree(gang.topology, keys_of(gang))
     pods = [(group, pod) for group in gang.groups for pod in group.pods[: group.missing()]]
@@ -24,8 +30,8 @@ def can_be_placed(space: Space, gang: GangAsk) -> bool:
 def _try(
     space: Space,
     tree: Tree,
-    gang: GangAsk,
-    pods: list[tuple[GroupAsk, PodAsk]],
+    gang: GangRequest,
+    pods: list[tuple[GroupRequest, UnboundPod]],
     free: dict[str, list[int]],
     assigned: Assignment,
     placed: Placed,
@@ -91,7 +97,7 @@ def in_the_way(rules: PodRules, node: NodeRoom, other: PodRules, there: NodeRoom
     )
 
 
-def keeps_the_rules(space: Space, tree: Tree, gang: GangAsk, assigned: Assignment) -> bool:
+def keeps_the_rules(space: Space, tree: Tree, gang: GangRequest, assigned: Assignment) -> bool:
     """Whether every unit is packed into one domain, and every group spread, as required."""
     units = [(gang.pack, [group.name for group in gang.groups])]
     units += [(part.pack, part.groups) for part in gang.parts]

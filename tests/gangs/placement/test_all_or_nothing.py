@@ -13,20 +13,20 @@ from tests.gangs.placement.reference import (
     keeps_the_rules,
 )
 from windtunnel.core.taints import Toleration
-from windtunnel.gangs.placement.asks import (
-    GangAsk,
-    GroupAsk,
+from windtunnel.gangs.placement.placer import FULL, GangPlacer
+from windtunnel.gangs.placement.requests import (
+    GangRequest,
+    GroupRequest,
     PackConstraint,
-    PartAsk,
-    PodAsk,
+    PartRequest,
     PodRules,
     PodShape,
     Preference,
     Requirement,
     Selector,
     SpreadLimit,
+    UnboundPod,
 )
-from windtunnel.gangs.placement.placer import FULL, GangPlacer
 from windtunnel.gangs.placement.space import CHILDREN, NODES, NodeRoom, Space, free_slots
 from windtunnel.gangs.placement.units import keys_of
 
@@ -71,7 +71,7 @@ preferences = st.lists(
 
 
 @st.composite
-def gangs(draw: st.DrawFn, space: Space) -> GangAsk:
+def gangs(draw: st.DrawFn, space: Space) -> GangRequest:
     """Up to three groups of up to three pods, packed and spread at every level."""
     groups = []
     names = [node.name for node in space.nodes]
@@ -93,13 +93,13 @@ def gangs(draw: st.DrawFn, space: Space) -> GangAsk:
         shape = space.shape({GPU: draw(st.integers(0, 2))}, rules)
         minimum = draw(st.integers(1, 3 if number == 0 else 2))
         bound = draw(st.lists(st.sampled_from(names), max_size=1))
-        pods = [PodAsk(f"{number}-{pod}", shape) for pod in range(minimum - len(bound))]
-        groups.append(GroupAsk(f"g{number}", minimum, pods, bound, draw(packs), draw(spreads)))
+        pods = [UnboundPod(f"{number}-{pod}", shape) for pod in range(minimum - len(bound))]
+        groups.append(GroupRequest(f"g{number}", minimum, pods, bound, draw(packs), draw(spreads)))
     parts = []
     if len(groups) > 1 and not near and draw(st.booleans()):
         pack = PackConstraint(draw(st.sampled_from(LEVELS)), draw(st.sampled_from(LEVELS)))
-        parts.append(PartAsk("p", [group.name for group in groups[:2]], pack))
-    return GangAsk("g", groups, parts=parts, pack=draw(packs), topology="t")
+        parts.append(PartRequest("p", [group.name for group in groups[:2]], pack))
+    return GangRequest("g", groups, parts=parts, pack=draw(packs), topology="t")
 
 
 @given(st.data())
@@ -178,27 +178,31 @@ def test_several_gangs_never_overfill_and_are_never_split(data: st.DataObject) -
     """Minima whole or not at all, whatever comes before; pods above them only after all minima."""
     space = data.draw(spaces)
     shape = space.shape({GPU: 1})
-    asks = []
+    requests = []
     for number in range(data.draw(st.integers(1, 4))):
         minimum = data.draw(st.integers(1, 3))
         extra = data.draw(st.integers(0, 2))
-        pods = [PodAsk(f"g{number}-{pod}", shape) for pod in range(minimum + extra)]
+        pods = [UnboundPod(f"g{number}-{pod}", shape) for pod in range(minimum + extra)]
         priority = data.draw(st.integers(0, 1))
         pack = data.draw(packs)
-        group = GroupAsk(f"g{number}", minimum, pods)
-        asks.append(GangAsk(f"g{number}", [group], priority=priority, order=number, pack=pack))
-    done = GangPlacer(space).plan(asks)
+        group = GroupRequest(f"g{number}", minimum, pods)
+        requests.append(
+            GangRequest(f"g{number}", [group], priority=priority, order=number, pack=pack)
+        )
+    done = GangPlacer(space).plan(requests)
     assert all(amount >= 0 for amount in free_gpus(space))
-    for ask in asks:
-        placed = [binding for binding in done.bindings if binding.gang == ask.name]
-        assert len(placed) == 0 or len(placed) >= ask.groups[0].minimum
+    for request in requests:
+        placed = [binding for binding in done.bindings if binding.gang == request.name]
+        assert len(placed) == 0 or len(placed) >= request.groups[0].minimum
     waits = {verdict.gang for verdict in done.verdicts}
-    for ask in asks:
-        placed = [binding for binding in done.bindings if binding.gang == ask.name]
-        assert (ask.name in waits) == (len(placed) < len(ask.groups[0].pods))
+    for request in requests:
+        placed = [binding for binding in done.bindings if binding.gang == request.name]
+        assert (request.name in waits) == (len(placed) < len(request.groups[0].pods))
     check_counts(space)
-    again = GangPlacer(space).plan([ask for ask in asks if ask.name in waits and not any(
-        binding.gang == ask.name for binding in done.bindings)])  # fmt: skip
+    placed_some = {binding.gang for binding in done.bindings}
+    again = GangPlacer(space).plan(
+        [one for one in requests if one.name in waits and one.name not in placed_some]
+    )
     assert not again.bindings, "what could be placed now could have been placed before"
 
 
@@ -212,20 +216,20 @@ def test_a_pass_over_gangs_of_a_few_kinds_is_one_look_at_each(
     kinds: list[tuple[int, int, PackConstraint | None, PackConstraint | None]],
     turns: list[int],
 ) -> None:
-    def asks(space: Space) -> list[GangAsk]:
+    def requests(space: Space) -> list[GangRequest]:
         found = []
         for number, turn in enumerate(turns):
             count, gpus, pack, inner = kinds[turn % len(kinds)]
             name = f"gang-{number}"
             shape = space.shape({GPU: gpus})
-            pods = [PodAsk(f"{name}-{index}", shape) for index in range(count)]
-            group = GroupAsk(f"{name}-group", count, pods, pack=inner)
-            found.append(GangAsk(name, [group], order=number, pack=pack, topology="t"))
+            pods = [UnboundPod(f"{name}-{index}", shape) for index in range(count)]
+            group = GroupRequest(f"{name}-group", count, pods, pack=inner)
+            found.append(GangRequest(name, [group], order=number, pack=pack, topology="t"))
         return found
 
     space, alone = cluster(*racks), cluster(*racks)
-    done = GangPlacer(space).plan(asks(space))
-    one_by_one = [GangPlacer(alone).plan([ask]) for ask in asks(alone)]
+    done = GangPlacer(space).plan(requests(space))
+    one_by_one = [GangPlacer(alone).plan([request]) for request in requests(alone)]
     assert done.bindings == [binding for one in one_by_one for binding in one.bindings]
     # A kind that had no room keeps its reason when others of the pass take more of it.
     full = dict.fromkeys(FULL, "full")

@@ -252,7 +252,7 @@ def test_of_gangs_that_wait_alike_one_is_looked_at_when_a_node_joins() -> None:
         world.server.add_node(new_node(f"n{number}"), world.now_s)
         world.following.follow()
         planned = world.following.plan(world.now_s)
-        looked.append((len(planned.asks), len(planned.behind)))
+        looked.append((len(planned.requests), len(planned.behind)))
         for binding in planned.bindings:
             world.following.bound(binding, world.now_s)
         for command in world.following.report(planned, world.now_s):

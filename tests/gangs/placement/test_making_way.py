@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from tests.gangs.placement.clusters import cluster, free_gpus, group, running
 from tests.gangs.placement.reference import can_be_placed
 from tests.gangs.placement.test_all_or_nothing import check_counts
-from windtunnel.gangs.placement.asks import GangAsk, PackConstraint
 from windtunnel.gangs.placement.placer import GangPlacer, Member, Victim
+from windtunnel.gangs.placement.requests import GangRequest, PackConstraint
 from windtunnel.gangs.placement.space import Space
 
 LEVELS = [None, "rack", "host"]
 
 
-def without(space: Space, members: list[Member], gang: GangAsk) -> bool:
+def without(space: Space, members: list[Member], gang: GangRequest) -> bool:
     """Whether a gang could be placed if these pods were not there."""
     for member in members:
         space.give(space.by_name[member.node], member.shape)
@@ -35,13 +35,13 @@ def test_as_few_make_way_as_are_needed(data: st.DataObject) -> None:
         pods = minimum + data.draw(st.integers(0, 2))
         one = group(space, f"g{number}", minimum, data.draw(st.integers(1, 2)), pods=pods)
         lower.append(
-            GangAsk(f"g{number}", [one], priority=data.draw(st.integers(0, 2)), order=number)
+            GangRequest(f"g{number}", [one], priority=data.draw(st.integers(0, 2)), order=number)
         )
     done = placer.plan(lower)
     victims = [running(space, gang, done) for gang in lower]
     pack = data.draw(st.sampled_from(LEVELS))
     asked = group(space, "new", data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3)))
-    new = GangAsk(
+    new = GangRequest(
         "new",
         [asked],
         priority=2,

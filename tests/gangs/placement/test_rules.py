@@ -11,30 +11,30 @@ from tests.gangs.placement.clusters import (
     says,
     waiting,
 )
-from windtunnel.gangs.placement.asks import (
-    GangAsk,
-    GroupAsk,
+from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
+from windtunnel.gangs.placement.placer import GangPlacer, Victim
+from windtunnel.gangs.placement.requests import (
+    GangRequest,
+    GroupRequest,
     PackConstraint,
-    PartAsk,
-    PodAsk,
+    PartRequest,
     PodRules,
     Requirement,
     Selector,
     SpreadLimit,
+    UnboundPod,
 )
-from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
-from windtunnel.gangs.placement.placer import GangPlacer, Victim
 from windtunnel.gangs.placement.space import Space
 
 
-def gang(space: Space, name: str, count: int, gpus: int = 1, **options: object) -> GangAsk:
-    return GangAsk(name, [group(space, name, count, gpus)], topology="t", **options)  # type: ignore[arg-type]
+def gang(space: Space, name: str, count: int, gpus: int = 1, **options: object) -> GangRequest:
+    return GangRequest(name, [group(space, name, count, gpus)], topology="t", **options)  # type: ignore[arg-type]
 
 
 def test_minima_of_all_gangs_come_before_pods_above_any_minimum() -> None:
     space = cluster([4])
-    asks = [GangAsk(name, [group(space, name, 2, pods=4)]) for name in ("a", "b")]
-    done = GangPlacer(space).plan(asks)
+    requests = [GangRequest(name, [group(space, name, 2, pods=4)]) for name in ("a", "b")]
+    done = GangPlacer(space).plan(requests)
     assert [binding.pod for binding in done.bindings] == ["a-0", "a-1", "b-0", "b-1"]
     assert says(done)["a"] == (
         "2 pods above the minimum wait (a-2, a-3): "
@@ -44,13 +44,13 @@ def test_minima_of_all_gangs_come_before_pods_above_any_minimum() -> None:
 
 def test_higher_priority_goes_first_then_the_earlier_then_the_name() -> None:
     space = cluster([3])
-    asks = [
+    requests = [
         gang(space, "d", 1, order=5),
         gang(space, "c", 1, order=5),
         gang(space, "b", 1, order=1),
         gang(space, "a", 1, order=9, priority=1),
     ]
-    done = GangPlacer(space).plan(asks)
+    done = GangPlacer(space).plan(requests)
     assert [binding.gang for binding in done.bindings] == ["a", "b", "c"]
 
 
@@ -65,8 +65,8 @@ def test_a_minimum_goes_where_the_whole_gang_has_room() -> None:
     """Two free in rack 0 and eight in rack 1: six with a minimum of two go to rack 1."""
     for pack in (PackConstraint("rack"), PackConstraint(preferred="rack")):
         space = cluster([2], [4, 4])
-        ask = GangAsk("g", [group(space, "g", 2, pods=6)], topology="t", pack=pack)
-        assert {rack_of(node) for node in nodes_of(GangPlacer(space).plan([ask]))} == {"1"}
+        request = GangRequest("g", [group(space, "g", 2, pods=6)], topology="t", pack=pack)
+        assert {rack_of(node) for node in nodes_of(GangPlacer(space).plan([request]))} == {"1"}
 
 
 def test_room_in_a_required_domain_counts_more_than_a_preferred_one() -> None:
@@ -74,24 +74,28 @@ def test_room_in_a_required_domain_counts_more_than_a_preferred_one() -> None:
     both, of_group = PackConstraint("rack", "host"), PackConstraint(preferred="host")
     for pack, own in ((both, None), (PackConstraint("rack"), of_group)):
         space = cluster([2], [1, 2, 2, 1])
-        ask = GangAsk("g", [group(space, "g", 2, pods=6, pack=own)], topology="t", pack=pack)
-        done = GangPlacer(space).plan([ask])
+        request = GangRequest(
+            "g", [group(space, "g", 2, pods=6, pack=own)], topology="t", pack=pack
+        )
+        done = GangPlacer(space).plan([request])
         assert nodes_of(done) == ["n10", "n11", "n11", "n12", "n12", "n13"]
         assert len({binding.node for binding in done.bindings[:2]}) == 1
     space = cluster([2], [1, 1, 1])  # where all of it fits nowhere, most of it
-    ask = GangAsk("g", [group(space, "g", 2, pods=6)], topology="t", pack=both)
-    done = GangPlacer(space).plan([ask])
+    request = GangRequest("g", [group(space, "g", 2, pods=6)], topology="t", pack=both)
+    done = GangPlacer(space).plan([request])
     assert nodes_of(done) == ["n10", "n11", "n12"]
     space = cluster([2], [1, 3, 2])  # a preferred level alone keeps the minimum together
-    ask = GangAsk("g", [group(space, "g", 2, pods=6)], topology="t", pack=of_group)
-    done = GangPlacer(space).plan([ask])
+    request = GangRequest("g", [group(space, "g", 2, pods=6)], topology="t", pack=of_group)
+    done = GangPlacer(space).plan([request])
     assert len({binding.node for binding in done.bindings[:2]}) == 1
 
 
 def test_a_minimum_goes_where_most_of_its_gang_has_room() -> None:
     space = cluster([2], [5], [3])
-    ask = GangAsk("g", [group(space, "g", 2, pods=6)], topology="t", pack=PackConstraint("rack"))
-    done = GangPlacer(space).plan([ask])
+    request = GangRequest(
+        "g", [group(space, "g", 2, pods=6)], topology="t", pack=PackConstraint("rack")
+    )
+    done = GangPlacer(space).plan([request])
     assert nodes_of(done) == ["n10"] * 5
     assert says(done)["g"] == (
         "1 pod above the minimum waits (g-5): it needs 1 more pod of 1 nvidia.com/gpu in rack r1, "
@@ -102,18 +106,18 @@ def test_a_minimum_goes_where_most_of_its_gang_has_room() -> None:
 def test_a_preferred_level_keeps_the_minimum_together_where_the_whole_would_be_split() -> None:
     space = cluster([2], [3], [3])
     pack = PackConstraint(preferred="rack")
-    ask = GangAsk("g", [group(space, "g", 2, pods=7)], topology="t", pack=pack)
-    done = GangPlacer(space).plan([ask])
+    request = GangRequest("g", [group(space, "g", 2, pods=7)], topology="t", pack=pack)
+    done = GangPlacer(space).plan([request])
     assert {rack_of(one.node) for one in done.bindings[:3]} == {"1"}
     assert len(done.bindings) == 7
 
 
 def test_the_rest_of_a_gang_takes_no_room_from_a_minimum() -> None:
     space = cluster([2], [6])
-    first = GangAsk(
+    first = GangRequest(
         "a", [group(space, "a", 2, pods=6)], topology="t", pack=PackConstraint("rack"), order=0.0
     )
-    second = GangAsk(
+    second = GangRequest(
         "b", [group(space, "b", 4)], topology="t", pack=PackConstraint("rack"), order=1.0
     )
     done = GangPlacer(space).plan([first, second])
@@ -129,20 +133,20 @@ def test_pods_above_the_minimum_have_reasons_of_their_own() -> None:
     small = group(space, "g", 1, pods=1).pods
     for pods, why in (
         (
-            [PodAsk("p", impossible)],
+            [UnboundPod("p", impossible)],
             "1 pod above the minimum waits (p): g: no node has gpu In (b200)",
         ),
         (
-            [PodAsk("p", large), PodAsk("q", large)],
+            [UnboundPod("p", large), UnboundPod("q", large)],
             "2 pods above the minimum wait (p, q): a pod of g needs 16 nvidia.com/gpu; "
             "no node has more than 8 nvidia.com/gpu",
         ),
     ):
-        ask = GangAsk("g", [GroupAsk("g", 1, [*small, *pods])], topology="t")
-        done = GangPlacer(space).plan([ask])
+        request = GangRequest("g", [GroupRequest("g", 1, [*small, *pods])], topology="t")
+        done = GangPlacer(space).plan([request])
         assert says(done)["g"] == why
-    mixed = [*small, PodAsk("p", impossible), PodAsk("q", large)]
-    done = GangPlacer(space).plan([GangAsk("g", [GroupAsk("g", 1, mixed)], topology="t")])
+    mixed = [*small, UnboundPod("p", impossible), UnboundPod("q", large)]
+    done = GangPlacer(space).plan([GangRequest("g", [GroupRequest("g", 1, mixed)], topology="t")])
     assert says(done)["g"].count("1 pod above the minimum waits") == 2
 
 
@@ -175,9 +179,11 @@ def test_parts_and_groups_are_packed_within_what_their_gang_is_packed_into() -> 
         group(space, "g-1-a", 2, pack=PackConstraint("host")),
         group(space, "g-1-b", 1),
     ]
-    parts = [PartAsk(f"g-{n}", [f"g-{n}-a", f"g-{n}-b"], PackConstraint("rack")) for n in range(2)]
-    ask = GangAsk("g", groups, parts=parts, pack=PackConstraint("block"), topology="t")
-    done = GangPlacer(space).plan([ask])
+    parts = [
+        PartRequest(f"g-{n}", [f"g-{n}-a", f"g-{n}-b"], PackConstraint("rack")) for n in range(2)
+    ]
+    request = GangRequest("g", groups, parts=parts, pack=PackConstraint("block"), topology="t")
+    done = GangPlacer(space).plan([request])
     assert len(done.bindings) == 6
     for number in range(2):
         part = nodes_of(done, f"g-{number}-")
@@ -188,43 +194,47 @@ def test_parts_and_groups_are_packed_within_what_their_gang_is_packed_into() -> 
 def test_a_replacement_joins_the_domain_where_the_others_are_or_waits() -> None:
     space = cluster([0, 1], [4])
     shape = one(space, 1)
-    ask = GangAsk(
-        "g", [GroupAsk("g", 3, waiting(space, "g", 1), ["n00", "n00"])], pack=PackConstraint("rack")
+    request = GangRequest(
+        "g",
+        [GroupRequest("g", 3, waiting(space, "g", 1), ["n00", "n00"])],
+        pack=PackConstraint("rack"),
     )
     placer = GangPlacer(space)
-    assert nodes_of(placer.plan([ask])) == ["n01"]
-    done = placer.plan([ask])
+    assert nodes_of(placer.plan([request])) == ["n01"]
+    done = placer.plan([request])
     assert not done.bindings
     assert says(done)["g"] == (
         "it needs 1 more pod of 1 nvidia.com/gpu in rack r0, where the others of g are; "
         "0 fit there, 4 elsewhere"
     )
     space.give(space.by_name["n01"], shape)
-    assert nodes_of(placer.plan([ask])) == ["n01"]
+    assert nodes_of(placer.plan([request])) == ["n01"]
 
 
 def test_pods_of_a_group_are_spread_over_racks() -> None:
     space = cluster([4], [2], [1])
-    spread = GroupAsk("g", 4, waiting(space, "g", 4), spread=SpreadLimit("rack", 2))
-    done = GangPlacer(space).plan([GangAsk("g", [spread], topology="t")])
+    spread = GroupRequest("g", 4, waiting(space, "g", 4), spread=SpreadLimit("rack", 2))
+    done = GangPlacer(space).plan([GangRequest("g", [spread], topology="t")])
     assert nodes_of(done) == ["n00", "n00", "n10", "n20"]
-    apart = GroupAsk("h", 3, waiting(space, "h", 3), spread=SpreadLimit("rack", 1))
-    done = GangPlacer(space).plan([GangAsk("h", [apart], topology="t")])
+    apart = GroupRequest("h", 3, waiting(space, "h", 3), spread=SpreadLimit("rack", 1))
+    done = GangPlacer(space).plan([GangRequest("h", [apart], topology="t")])
     assert says(done)["h"] == "h may have 1 pod in one rack, and too few have room"
-    wish = GroupAsk("h", 3, waiting(space, "h", 3), spread=SpreadLimit("rack", 1, required=False))
-    assert len(GangPlacer(space).plan([GangAsk("h", [wish], topology="t")]).bindings) == 3
+    wish = GroupRequest(
+        "h", 3, waiting(space, "h", 3), spread=SpreadLimit("rack", 1, required=False)
+    )
+    assert len(GangPlacer(space).plan([GangRequest("h", [wish], topology="t")]).bindings) == 3
 
 
 def test_gangs_of_a_family_keep_apart() -> None:
     space = cluster([4], [4])
     placer = GangPlacer(space)
-    asks = [gang(space, f"g{n}", 1, spread=SpreadLimit("rack"), family="f") for n in range(3)]
-    done = placer.plan(asks)
+    requests = [gang(space, f"g{n}", 1, spread=SpreadLimit("rack"), family="f") for n in range(3)]
+    done = placer.plan(requests)
     assert sorted(rack_of(node) for node in nodes_of(done)) == ["0", "1"]
     assert says(done) == {"g2": "every rack with room has 1 gang of f already"}
     space.give(space.by_name[nodes_of(done, "g0")[0]], one(space, 1))
     placer.gone("g0", "f")
-    assert len(placer.plan(asks[2:]).bindings) == 1
+    assert len(placer.plan(requests[2:]).bindings) == 1
 
 
 def test_a_lower_gang_is_evicted_whole_and_the_room_is_held_until_it_is_free() -> None:
@@ -255,13 +265,15 @@ def test_as_few_make_way_as_can_be() -> None:
     """Pods above minima before gangs, the newest of the lowest first; nobody who does not help."""
     space = cluster([2], [2], [2])
     placer = GangPlacer(space)
-    asks = [
-        GangAsk("old", [group(space, "old", 1, pods=2)], order=0, pack=PackConstraint("rack")),
-        GangAsk("mid", [group(space, "mid", 2)], order=1, priority=1, pack=PackConstraint("rack")),
-        GangAsk("new", [group(space, "new", 2)], order=2, pack=PackConstraint("rack")),
+    requests = [
+        GangRequest("old", [group(space, "old", 1, pods=2)], order=0, pack=PackConstraint("rack")),
+        GangRequest(
+            "mid", [group(space, "mid", 2)], order=1, priority=1, pack=PackConstraint("rack")
+        ),
+        GangRequest("new", [group(space, "new", 2)], order=2, pack=PackConstraint("rack")),
     ]
-    done = placer.plan(asks)
-    victims = [running(space, ask, done) for ask in asks]
+    done = placer.plan(requests)
+    victims = [running(space, request, done) for request in requests]
 
     def lower(below: int) -> list[Victim]:
         return [victim for victim in victims if victim.priority < below]
@@ -297,14 +309,14 @@ def test_an_earlier_placement_is_used_again_as_far_as_it_is_free() -> None:
     for node in ("n00", "n01", "n02"):
         space.give(space.by_name[node], one(space, 1))
     placer.gone("g")
-    again = GangAsk(
+    again = GangRequest(
         "h", [group(space, "h", 2)], pack=PackConstraint("rack"), topology="t", reuse="g"
     )
     assert nodes_of(placer.plan([again])) == ["n01", "n02"], "not the tightest, but those it had"
     space.give(space.by_name["n01"], one(space, 1))
     space.give(space.by_name["n02"], one(space, 1))
     space.set_usable(space.by_name["n02"], usable=False)
-    third = GangAsk(
+    third = GangRequest(
         "i", [group(space, "i", 2)], pack=PackConstraint("rack"), topology="t", reuse="h"
     )
     assert nodes_of(placer.plan([third])) == ["n00", "n01"], "the rack, and what is left of it"
@@ -318,8 +330,8 @@ def test_why_a_gang_waits() -> None:
         gang(space, "count", 5),
         gang(space, "large", 1, gpus=3),
         gang(space, "level", 1, pack=PackConstraint("zone")),
-        GangAsk("missing", [GroupAsk("missing", 2, waiting(space, "missing", 1))]),
-        GangAsk(
+        GangRequest("missing", [GroupRequest("missing", 2, waiting(space, "missing", 1))]),
+        GangRequest(
             "mixed",
             [group(space, "mixed-a", 1, gpus=2), group(space, "mixed-b", 3, gpus=1)],
         ),
@@ -340,24 +352,24 @@ def test_enough_by_count_is_not_an_arrangement() -> None:
     for name, cores in (("a", 3.0), ("b", 3.0), ("c", 2.0)):
         space.add_node(name, {"cpu": cores}, {})
     wide, narrow = space.shape({"cpu": 2}), space.shape({"cpu": 1.75})
-    asks = [("x", wide), ("y", wide), ("z", narrow), ("w", narrow)]
-    groups = [GroupAsk(name, 1, [PodAsk(name, shape)]) for name, shape in asks]
-    done = GangPlacer(space).plan([GangAsk("g", groups)])
+    requests = [("x", wide), ("y", wide), ("z", narrow), ("w", narrow)]
+    groups = [GroupRequest(name, 1, [UnboundPod(name, shape)]) for name, shape in requests]
+    done = GangPlacer(space).plan([GangRequest("g", groups)])
     assert says(done)["g"] == "there is room enough by count, but no arrangement of its pods fits"
-    assert len(GangPlacer(space).plan([GangAsk("g", groups[:3])]).bindings) == 3
+    assert len(GangPlacer(space).plan([GangRequest("g", groups[:3])]).bindings) == 3
 
 
 def test_one_pod_at_a_time_two_gangs_wait_for_each_other() -> None:
     """Four nodes, two gangs of three: whole gangs fit one after the other, halves never."""
-    asks = [("a", 0), ("b", 1)]
+    requests = [("a", 0), ("b", 1)]
     space = cluster([1, 1, 1, 1])
     done = OneByOnePlacer(space).plan_in_order(
-        [gang(space, name, 3, order=at) for name, at in asks]
+        [gang(space, name, 3, order=at) for name, at in requests]
     )
     assert sorted(binding.gang for binding in done.bindings) == ["a", "a", "b", "b"]
     assert sorted(says(done)) == ["a", "b"]
     space = cluster([1, 1, 1, 1])
-    done = GangPlacer(space).plan([gang(space, name, 3, order=at) for name, at in asks])
+    done = GangPlacer(space).plan([gang(space, name, 3, order=at) for name, at in requests])
     assert [binding.gang for binding in done.bindings] == ["a", "a", "a"]
 
 
@@ -394,10 +406,12 @@ def test_who_wants_to_be_near_is_placed_as_close_as_can_be() -> None:
 def test_gangs_of_one_kind_are_told_alike_and_no_other_kind_is_held_up() -> None:
     """No rack has room for four; a gang of two, which comes last, has a place."""
     space = cluster([3], [3])
-    asks = [gang(space, f"large-{n}", 4, order=n, pack=PackConstraint("rack")) for n in range(3)]
-    asks += [gang(space, f"wide-{n}", 4, order=n) for n in range(2)]
-    asks += [gang(space, "last", 2, order=9, pack=PackConstraint("rack"))]
-    done = GangPlacer(space).plan(asks)
+    requests = [
+        gang(space, f"large-{n}", 4, order=n, pack=PackConstraint("rack")) for n in range(3)
+    ]
+    requests += [gang(space, f"wide-{n}", 4, order=n) for n in range(2)]
+    requests += [gang(space, "last", 2, order=9, pack=PackConstraint("rack"))]
+    done = GangPlacer(space).plan(requests)
     assert {one.gang for one in done.bindings} == {"wide-0", "last"}
     told = says(done)
     assert told["large-0"] == told["large-1"] == told["large-2"]

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from tests.gangs.manifests import clique, load_set, pod_clique_set
 from windtunnel.gangs.commands import PatchGangPlacement
 from windtunnel.gangs.objects import Pod, PodClique, PodGang
-from windtunnel.gangs.placement.asks import GangAsk
 from windtunnel.gangs.placement.gang_pods import GangPods
 from windtunnel.gangs.placement.placer import GangPlacer
+from windtunnel.gangs.placement.requests import GangRequest
 from windtunnel.gangs.placement.scheduler import GangScheduler
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.roster import roster_of
@@ -75,14 +75,14 @@ def test_following_pods_one_by_one_is_looking_at_all_of_them(
         for group in "ab":
             kept, made = known.by_group[group], fresh.by_group[group]
             assert (kept.waiting, kept.bound, kept.nodes) == (made.waiting, made.bound, made.nodes)
-            asked = [ask.name for ask in tested._pod_asks(kept)]
+            asked = [request.name for request in tested._unbound_pods(kept)]
             assert asked == [one for _, _, one in kept.waiting]
             assert kept.nodes == [view.pods[one].node for _, _, one in kept.bound]
         assert known.nodes() == fresh.nodes()
         if scored and known.nodes():
-            ask = GangAsk("web-0", [], topology=topology)
-            assert tested._score(ask, known) == tested._score(ask, fresh)
-            assert tested._score(ask, known) == score(topology, known.nodes())
+            request = GangRequest("web-0", [], topology=topology)
+            assert tested._score(request, known) == tested._score(request, fresh)
+            assert tested._score(request, known) == score(topology, known.nodes())
 
 
 def regrouped(known: GangPods, view: View, home: dict[str, str]) -> GangPods:

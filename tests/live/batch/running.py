@@ -25,6 +25,9 @@ class Done:
         self.said = said
         self.folder = folder
 
+    def __repr__(self) -> str:
+        return f"Done({self.code}, {self.said[-200:]!r})"
+
     @property
     def lines(self) -> list[dict[str, Any]]:
         return read(self.folder / "out.jsonl")

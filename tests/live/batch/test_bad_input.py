@@ -125,7 +125,7 @@ def test_a_field_may_be_left_out_where_the_template_says_so(tmp_path: Path, serv
     [
         (
             'columns: {a: {prompt: "{{ b }}"}, b: {prompt: "{{ a }}"}}',
-            "columns.yaml:1: columns need each other in a cycle: a needs b, b needs a",
+            "columns.yaml:1: columns: columns need each other in a cycle: a needs b, b needs a",
         ),
         ('columns: {a: {prompt: "{{ a }}"}}', "in a cycle: a needs a"),
         ("columns: {}", "columns.yaml:1: columns: there are no columns"),

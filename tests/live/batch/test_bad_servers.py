@@ -259,7 +259,8 @@ def test_a_server_that_answers_429_for_ever_ends_the_run_with_a_report(
 def test_a_server_that_fails_for_ever_ends_it_too(tmp_path: Path, serve: Serve) -> None:
     server = serve(lambda _: Said(500, {}))
     write_rows(tmp_path / "in.jsonl", prompts(1000))
-    assert batch(tmp_path, "--endpoint", server.url, "--retry-time", "300ms").code == 5
+    done = batch(tmp_path, "--endpoint", server.url, "--retry-time", "300ms")
+    assert done.code == 5, done.said
 
 
 def test_bad_rows_are_dropped_and_listed_and_the_others_are_done(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.live.gateway.bed import bed, chat, run
-from windtunnel.live.gateway.metrics import GatewayCollector
+from windtunnel.live.gateway.metrics import gateway_families
 from windtunnel.live.gateway.settings import read_settings
 from windtunnel.settings.document import parse_documents
 
@@ -66,8 +66,8 @@ def test_every_metric_of_the_dashboard_is_published() -> None:
             await it.ask(chat(stream=True))
             await it.ask(b"{")
             proxy = it.program.proxy
-            for family in GatewayCollector(proxy.metrics, proxy.core, proxy.now_s).collect():
-                for sample in family.samples:  # type: ignore[attr-defined]
+            for family in gateway_families(proxy.metrics, proxy.core, proxy.now_s()):
+                for sample in family.samples:
                     published.setdefault(sample.name, set()).update(sample.labels)
 
     run(test())

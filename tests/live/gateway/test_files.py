@@ -119,6 +119,10 @@ def test_every_start_is_a_section_of_the_log_that_readers_know(
     assert "a start ends before its last line is complete: the program was killed" in err
     report = audit(log)
     assert (report.starts, report.decisions) == (2, 2 * (3 + 5))
+    (tmp_path / "cut").write_bytes(b"".join(first.splitlines(keepends=True)[:2]) + b"{")
+    code, out, err = command("audit", "cut")
+    assert (code, out) == (0, "nothing to check: 1 fact and no decision\n")
+    assert "before its last line is complete" in err
 
     code, out, err = command("incident", "log", "-o", "last")
     assert (code, err.count("2 of 2 in the log")) == (0, 1)

@@ -9,12 +9,12 @@ import pytest
 
 from tests.live.gateway.fake_api import FakeApi
 from tests.live.virtual import run
-from windtunnel.live.gateway.inference_pools import ServingPod, servers_of, watch_pool
+from windtunnel.live.gateway.inference_pools import servers_of, watch_pool
 from windtunnel.live.gateway.kubernetes_source import KubernetesSource
 from windtunnel.live.gateway.settings import KubernetesEntry, ServerEntry, server_fault
 from windtunnel.live.kubernetes.client import Client
 from windtunnel.live.kubernetes.errors import NoAnswer, error_of
-from windtunnel.live.kubernetes.resources import INFERENCE_POOLS, PODS
+from windtunnel.live.kubernetes.resources import INFERENCE_POOLS, PODS, ServingPod
 
 SPACE = "prod"
 NAME = "vllm"

@@ -5,7 +5,7 @@ import runpy
 from pathlib import Path
 
 import windtunnel as wt
-from windtunnel.admission.gateway import Reason
+from windtunnel.admission.reasons import Reason
 from windtunnel.live.gateway.data_path.exchange import MESSAGES, STATUSES
 
 DOCS = Path(__file__).parents[3] / "docs"

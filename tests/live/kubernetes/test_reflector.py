@@ -36,7 +36,7 @@ def watching(version: str = "5") -> ListWatch:
 
 def test_a_watch_that_ends_goes_on_from_the_last_version() -> None:
     steps = watching()
-    steps.heard("9")
+    steps.received("9")
     steps.ended(100.1)
     after = steps.next()
     assert isinstance(after, WatchFrom)
@@ -68,7 +68,7 @@ def test_a_watch_that_ends_at_once_backs_off() -> None:
 @pytest.mark.parametrize("error", [NoAnswer("cut"), error_of("GET /pods", 500, b"")])
 def test_a_broken_watch_goes_on_after_a_backoff(error: KubernetesError) -> None:
     steps = watching()
-    steps.heard("8")
+    steps.received("8")
     steps.failed(error, 101.0)
     after = steps.next()
     assert isinstance(after, WatchFrom)

@@ -11,9 +11,14 @@ import pytest
 import yaml
 
 from windtunnel.live.kubernetes.resources import LEASES
-from windtunnel.live.operate.fleet.metrics import FleetCollector
+from windtunnel.live.operate.fleet.metrics import fleet_families
 from windtunnel.live.operate.mirror import LEASE
-from windtunnel.live.operate.program import OperatorCollector, OperatorOptions, OperatorProgram
+from windtunnel.live.operate.program import (
+    OperatorOptions,
+    OperatorProgram,
+    operator_families,
+    usual_host,
+)
 from windtunnel.live.operate.rights import (
     CLUSTER,
     FEATURES,
@@ -25,7 +30,7 @@ from windtunnel.live.operate.rights import (
     WATCHED,
     rules,
 )
-from windtunnel.live.operate.scaling.metrics import ScalingCollector
+from windtunnel.live.operate.scaling.metrics import scaling_families
 from windtunnel.live.operate.webhooks import PATHS, Webhooks
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -70,7 +75,10 @@ def test_ports_paths_and_probes_are_those_of_the_operator(plain: dict[str, Any])
     (container,) = plain["Deployment"]["spec"]["template"]["spec"]["containers"]
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
     assert ports["metrics"] == OperatorOptions().metrics_port
+    assert usual_host({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}) == "0.0.0.0", "probes reach it"
+    assert usual_host({}) == OperatorOptions().host == "127.0.0.1"
     assert f"--webhook-port={ports['webhook']}" in container["args"]
+    assert "--host=0.0.0.0" in container["args"]
     called = [
         plain[f"{word}WebhookConfiguration"]["webhooks"][0]["clientConfig"]["service"]
         for word in ("Mutating", "Validating")
@@ -91,12 +99,12 @@ def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:
     fleet: Any = SimpleNamespace(shards=[], coordinator=None)
     published = {
         f"{one.name}_total" if one.type == "counter" else one.name
-        for collector in (
-            OperatorCollector(program),
-            ScalingCollector(lambda: scaling, lambda: 0.0),
-            FleetCollector(lambda: fleet),
+        for families in (
+            operator_families(program),
+            scaling_families(scaling, 0.0),
+            fleet_families(fleet),
         )
-        for one in collector.collect()
+        for one in families
     }
     board = json.loads((CHART / "files" / "grafana-operator.json").read_text(encoding="utf-8"))
     asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]

@@ -160,3 +160,22 @@ async def _a_slow_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ShardProcess, "_cache", lambda *_: type("C", (), {"written": print})())
     async with running(Slow(None), monkeypatch):
         await until(lambda: answered == ["fast"] and steps > 1)
+
+
+def test_a_missing_kind_is_told_at_once_and_then_rarely(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "LOOK_S", 0.01)
+    missing = NotFound("GET", 404, ApiStatus(), 0.0)
+    cache: Any = type("Cache", (), {"synced": asyncio.Event(), "last_error": missing})()
+
+    async def wait() -> None:
+        waiting = asyncio.create_task(FleetProgram._filled(None, "NodeClaim", cache))  # type: ignore[arg-type]
+        await asyncio.sleep(0.2)
+        cache.synced.set()
+        await waiting
+
+    asyncio.run(wait())
+    assert [one.getMessage().endswith("(is Karpenter installed?)") for one in caplog.records] == [
+        True
+    ]

@@ -1,9 +1,11 @@
 """Decisions of the autoscaler, made again from its log, are the same byte for byte."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
@@ -14,8 +16,10 @@ from tests.scaling.kubernetes.pods import HPA, pods, reading, target
 from tests.scaling.manifests.texts import HOMOGENEOUS
 from windtunnel.cli.live.audit import audit as audit_command
 from windtunnel.core.errors import InputError
+from windtunnel.live import event_log
 from windtunnel.live.event_log import EventLogFile
 from windtunnel.live.operate.audit import audit
+from windtunnel.live.rotation import LogLimits
 from windtunnel.scaling.kubernetes.autoscaler import API_VERSION, AUTOSCALER
 from windtunnel.scaling.kubernetes.canary import CanaryOutcome
 from windtunnel.scaling.kubernetes.control import ScaleOutcome, TickObservation, TickResult
@@ -41,7 +45,8 @@ class Script:
     """Tells a core facts, as the operator does, and keeps its log."""
 
     def __init__(self, path: Path) -> None:
-        self.log = EventLogFile(path, {}, "operator", 1)
+        with patch.object(event_log, "ANEW_WITHIN", math.inf):  # every file begins anew
+            self.log = EventLogFile(path, {}, "operator", LogLimits(1), records_anew=True)
         self.log.open()
         self.now_s = 1000.0
         self.core = ScalingCore(self.now_s, acts=True, record=self.log.record)

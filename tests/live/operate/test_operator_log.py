@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from windtunnel.live.kubernetes.resources import Meta
 from windtunnel.live.operate import program
 from windtunnel.live.operate.program import OperatorOptions, OperatorProgram
 from windtunnel.live.operate.received import Received
+from windtunnel.live.rotation import LogLimits
 
 SECRET = "hf_abcdef"
 SPEC = {
@@ -45,8 +47,8 @@ def test_values_of_environment_variables_are_not_logged(tmp_path: Path) -> None:
 def test_a_restart_and_a_full_log_keep_the_log_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "LARGEST_LOG", 400)
-    path, before = tmp_path / "log", tmp_path / "log.1"
+    monkeypatch.setattr(program, "LOG_LIMITS", LogLimits(400, keep=2))
+    path = tmp_path / "log"
     for image in ("first", "second", "third"):
         operator = OperatorProgram(OperatorOptions(log=path, init_image=image))
         log = operator._log_file
@@ -69,5 +71,25 @@ def test_a_restart_and_a_full_log_keep_the_log_before(
     log.close()
     assert path.read_bytes().startswith(b'{"time":0.0,"kind":"operator.started"')
     assert b"Pod last" in path.read_bytes()
-    assert max(path.stat().st_size, before.stat().st_size) <= 500
+    files = {one.name: one.stat().st_size for one in tmp_path.iterdir()}
+    assert set(files) == {"log", "log.1", "log.2"}, "the oldest are deleted"
+    assert max(files.values()) <= 500
     assert log.lost == 0
+
+
+def test_a_full_log_goes_on_while_orders_await_their_outcomes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "LOG_LIMITS", LogLimits(400, keep=2))
+    operator = OperatorProgram(OperatorOptions(log=tmp_path / "log"))
+    operator.scaling = SimpleNamespace(core=SimpleNamespace(awaits_outcomes=True))  # type: ignore[assignment]
+    log = operator._log_file
+    assert log is not None
+    log.open()
+    for number in range(100):
+        log.record(0.0, "object.gone", f"Pod {number}", "", {})
+        operator._flush_log()
+    log.close()
+    files = {one.name: one.stat().st_size for one in tmp_path.iterdir()}
+    assert set(files) == {"log", "log.1", "log.2"}
+    assert max(files.values()) <= 2 * 400 + 100

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.fleet.cluster_demand import selector_of
+from windtunnel.fleet.demand.cluster import selector_of
 from windtunnel.gangs.api.pod_spec import requests_of
 from windtunnel.gangs.kubernetes.reading import read
 from windtunnel.gangs.objects import CLIQUE, POD

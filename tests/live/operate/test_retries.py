@@ -60,11 +60,11 @@ def test_a_condition_that_could_not_be_written_is_due_again(
     loop._recorder = recorder = MagicMock()  # type: ignore[misc]
     received = Received(metadata=Meta(name="web", uid="1"))
     loop._mirror.invalid["web"] = InvalidSet(received, "wrong")
-    asyncio.run(loop._tell_invalid())
-    assert 0.0 < loop._tell_again_s < 1.0
+    asyncio.run(loop._report_invalid_sets())
+    assert 0.0 < loop._report_again_s < 1.0
     writer.carry_out.return_value = DONE
-    asyncio.run(loop._tell_invalid())
-    assert loop._tell_again_s == float("inf")
+    asyncio.run(loop._report_invalid_sets())
+    assert loop._report_again_s == float("inf")
     # It is logged, and an event of the set, once.
     assert [one.getMessage() for one in caplog.records] == ["PodCliqueSet web: wrong"]
     ((about, *said),) = [call.args for call in recorder.record.call_args_list]

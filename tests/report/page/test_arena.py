@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.report.page.arena import (
+from windtunnel.report.page.searches.arena import (
     BOTTOM,
     HEIGHT,
     LEFT,

@@ -74,6 +74,8 @@ def test_the_scaling_section_of_an_example_is_that_of_an_autoscaler(name: str) -
         ({"targets": [target()], "scaling": {"policy": "foresight", "pools": HPA["pools"],
                                              "schedule": {"main": [["0s", 2]]}}},
          "foresight cannot run on a cluster"),
+        ({"targets": [target()], "scaling": {"policy": "foresight", "pools": HPA["pools"]}},
+         "foresight cannot run on a cluster"),
         ({"targets": [target()], "scaling": HPA, "queue": {"url": "file:///etc/passwd"}},
          "is not an http:// or https:// address"),
         ({"targets": [target()], "scaling": {**HPA, "interval_s": 10}}, "did you mean 'interval'?"),

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.scaling.manifests.texts import faults
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.cron import CronSchedule, CronTimes, begin_of, zone_of
-from windtunnel.scaling.formula import Formula
+from windtunnel.scaling.policies.keda.cron import CronSchedule, CronTimes, begin_of, zone_of
+from windtunnel.scaling.policies.keda.formula import Formula
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text
 

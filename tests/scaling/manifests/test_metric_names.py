@@ -12,7 +12,7 @@ from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.metrics import WAITING, metric
 from windtunnel.scaling.policies.aibrix import AibrixSettings
 from windtunnel.scaling.policies.hpa import HpaMetric, HpaSettings
-from windtunnel.scaling.policies.keda import KedaMetric, KedaSettings
+from windtunnel.scaling.policies.keda.policy import KedaMetric, KedaSettings
 from windtunnel.scaling.policies.spare_capacity import SpareCapacitySettings
 from windtunnel.scaling.settings import PoolBounds
 

@@ -18,7 +18,7 @@ from windtunnel.scaling.policies.hpa import (
     HpaRule,
     HpaSettings,
 )
-from windtunnel.scaling.policies.keda import KedaMetric, KedaSettings
+from windtunnel.scaling.policies.keda.policy import KedaMetric, KedaSettings
 from windtunnel.scaling.policies.knative import Knative, KnativeSettings
 from windtunnel.scaling.policies.spare_capacity import SpareCapacitySettings
 from windtunnel.scaling.settings import PoolBounds, ScalerTiming

@@ -9,7 +9,7 @@ from tests.scaling.manifests.texts import bent, faults, homogeneous, read
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.build import ScalingSetup, build_scaler
 from windtunnel.scaling.policies.hpa import HpaMetric, HpaRule, HpaSettings, HpaUp
-from windtunnel.scaling.policies.keda import KedaMetric, KedaSettings
+from windtunnel.scaling.policies.keda.policy import KedaMetric, KedaSettings
 from windtunnel.scaling.policies.knative import KnativeSettings
 from windtunnel.scaling.settings import PoolBounds, ScalerTiming
 

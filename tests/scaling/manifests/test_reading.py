@@ -10,7 +10,7 @@ from tests.scaling.manifests.texts import POOLS, bent, faults, homogeneous, read
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.manifests.load import read as read_texts
 from windtunnel.scaling.manifests.names import ScenarioNames
-from windtunnel.scaling.manifests.queries import asked
+from windtunnel.scaling.manifests.queries import queried
 from windtunnel.settings.manifests import Quantity
 
 QUANTITY = TypeAdapter(Annotated[float, Quantity()])
@@ -93,7 +93,7 @@ def test_what_is_no_quantity(written: object) -> None:
     ],
 )
 def test_queries_of_one_metric(query: str, name: str, aggregate: str) -> None:
-    found = asked(query, {})
+    found = queried(query, {})
     assert (found.name, found.aggregate) == (name, aggregate)
 
 
@@ -119,7 +119,7 @@ def test_queries_of_one_metric(query: str, name: str, aggregate: str) -> None:
     ],
 )
 def test_queries_that_compare(query: str, name: str, aggregate: str, above: float) -> None:
-    found = asked(query, {})
+    found = queried(query, {})
     assert (found.name, found.aggregate, found.above) == (name, aggregate, above)
 
 
@@ -159,7 +159,7 @@ def test_queries_that_compare(query: str, name: str, aggregate: str, above: floa
 )
 def test_queries_that_are_not_simulated(query: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
-        asked(query, {})
+        queried(query, {})
     assert caught.value.what == said
     assert caught.value.allowed
 

@@ -70,7 +70,7 @@ def test_the_most_within_the_lead_counts() -> None:
 
 
 def test_what_is_not_scheduled_stays() -> None:
-    assert decisions(400.0)["spare"].reason == "The schedule does not name it."
+    assert decisions(400.0)["spare"].reason == "The schedule does not include this pool."
     late = {"main": [["10m", 4]]}
     before = decisions(60.0, schedule=late)["main"]
     assert (before.target, before.reason) == (2, "Its schedule begins at 10 min.")
@@ -78,7 +78,7 @@ def test_what_is_not_scheduled_stays() -> None:
     assert ahead.target == 4
     fewer = decisions(590.0, size=5, schedule=late, lead="30s")["main"]
     assert fewer.target == 5
-    assert fewer.reason == "Its schedule begins at 10 min, with no more than there is."
+    assert fewer.reason == "Its schedule begins at 10 min, without more replicas."
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_nothing_shrinks_while_a_metric_is_not_known() -> None:
     hpa = hpa_of(target("kv_used", 1.0), target("rps", 1.0, "total"))
     no_pod_is_ready = hpa.analyze_group(group([], starting=20), 0.0)
     assert not no_pod_is_ready.known
-    assert "nothing is taken away" in no_pod_is_ready.sentence
+    assert "no replica is removed" in no_pod_is_ready.sentence
 
 
 def test_zero_replicas_are_a_pause() -> None:
@@ -132,10 +132,10 @@ def test_limits_say_why() -> None:
     windows, behavior = HpaWindows(0.0, 300.0), behavior_of()
     limited(windows, 0.0, 10, 14)
     assert windows.why(6, 14, 0, context(15.0, 14)) == (
-        "14 was recommended within the last 300 s, now 6."
+        "14 was recommended within the last 300 s; now it is 6."
     )
     assert behavior.why(40, 20, 0, context(0.0, 10)) == (
-        "No faster up: 20 within the period, 40 were wanted."
+        "The limit on scaling up allows 20 now; 40 were recommended."
     )
 
 

@@ -14,7 +14,7 @@ from tests.scaling.sections import ServingPool, faults_beside, section
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.policies.aibrix import Aibrix, AibrixCooldown, AibrixSettings
 from windtunnel.scaling.policies.dynamo import Dynamo, DynamoSettings, EngineProfile
-from windtunnel.scaling.policies.keda import KedaActivation, KedaMetric, KedaSettings
+from windtunnel.scaling.policies.keda.policy import KedaActivation, KedaMetric, KedaSettings
 from windtunnel.scaling.policies.load_predictors import PACKAGES, predictor_of
 from windtunnel.scaling.snapshot import (
     Flow,
@@ -150,7 +150,7 @@ def test_dynamo_waits_for_its_next_adjustment() -> None:
     planner.analyze(roles(1, 1), 180.0)
     held = planner.analyze(roles(3, 4), 195.0)
     assert [round(found.demand) for found in held] == [3, 4]
-    assert "adjusts again in 165 s" in held[0].sentence
+    assert "next adjustment is in 165 s" in held[0].sentence
 
 
 def test_a_profile_is_read_between_its_points() -> None:

@@ -9,7 +9,7 @@ from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.policies.aibrix import AibrixSettings
 from windtunnel.scaling.policies.dynamo import DynamoSettings
 from windtunnel.scaling.policies.hpa import HpaDown, HpaMetric, HpaRule, HpaSettings, HpaUp
-from windtunnel.scaling.policies.keda import KedaMetric, KedaSettings
+from windtunnel.scaling.policies.keda.policy import KedaMetric, KedaSettings
 from windtunnel.scaling.policies.knative import KnativeSettings
 from windtunnel.scaling.policies.predictive.analyzer import PredictiveSettings
 from windtunnel.scaling.settings import PolicySettings

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from windtunnel.scaling.analyzers import Finding, Group
-from windtunnel.scaling.policies.saturation import WvaSettings
-from windtunnel.scaling.policies.wva_analyzers import Queueing, Throughput
+from windtunnel.scaling.policies.saturation.policy import WvaSettings
+from windtunnel.scaling.policies.saturation.wva_analyzers import Queueing, Throughput
 from windtunnel.scaling.snapshot import (
     Flow,
     Model,

@@ -135,3 +135,22 @@ def test_what_cannot_be_compared_is_refused_with_a_reason(
     code, said = invoke(capfd, str(scenario), *more)
     assert code == 2
     assert says in said
+
+
+@pytest.mark.long
+def test_a_goal_out_of_reach_is_said_and_does_not_need_the_largest_pool(
+    scenario: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Half of the answers take too long on an idle server, too."""
+    out = tmp_path / "out"
+    length = "{distribution: lognormal, mean: 20, cv: 1.0, min: 1, max: 200}"
+    code, says = invoke(
+        capfd, str(scenario), "--policies", "keda", "--seeds", "2", "--jobs", "1", "-o", str(out),
+        "--set", f"workload.0.output_tokens={length}", "--set", "slo.critical={e2e: 400ms}",
+        "--set", "scaling.pools.main.max=64",
+    )  # fmt: skip
+    assert code == 0, says
+    found = json.loads((out / "compare.json").read_text())
+    assert 0.3 < found["reached"] < 0.95
+    assert found["contestants"][-1]["judged"][0]["value"] < 32
+    assert "No fixed pool attained 95%" in " ".join(says.split())

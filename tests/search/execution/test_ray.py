@@ -14,7 +14,7 @@ from tests.search.execution.fake_ray import FakeRay, NodeDiedError, RayError, Wo
 from tests.search.execution.test_workers import DYING, evaluate
 from tests.twin.runs import BUSY, one_server
 from windtunnel.core.errors import WindtunnelError
-from windtunnel.core.extras import install_command
+from windtunnel.core.system.extras import install_command
 from windtunnel.search.execution import ray_cluster
 from windtunnel.search.execution.cache import Cache
 from windtunnel.search.execution.workers import FailedRun, MeasuredRun, Workers

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.search.plan.bisection import (
+from windtunnel.search.plan.runs.bisection import (
     PRECISION,
     KneeSearch,
     LoadSearch,
     WantedLoad,
     knee_interval,
 )
-from windtunnel.search.plan.trials import Rules, Stage, Trial
+from windtunnel.search.plan.runs.trials import Rules, Stage, Trial
 
 RULES = Rules(
     attained=0.95,

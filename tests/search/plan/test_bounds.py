@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windtunnel.search.plan.bounds import TOO_LONG, TPOT_FLOOR, TTFT_FLOOR
-from windtunnel.search.plan.choices import choices_of
-from windtunnel.search.plan.demand import demands_of, traits_of
+from windtunnel.search.plan.candidates.bounds import TOO_LONG, TPOT_FLOOR, TTFT_FLOOR
+from windtunnel.search.plan.candidates.choices import choices_of
+from windtunnel.search.plan.candidates.demand import demands_of, traits_of
+from windtunnel.search.plan.candidates.space import ServerKind, kinds_of
 from windtunnel.search.plan.goal import Goal
-from windtunnel.search.plan.space import ServerKind, kinds_of
 from windtunnel.search.point import Origin
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text

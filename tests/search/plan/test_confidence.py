@@ -3,7 +3,12 @@
 import pytest
 
 from windtunnel.core.random import Streams
-from windtunnel.search.plan.confidence import confidence_of_test, exact_share, share_bounds, wilson
+from windtunnel.search.plan.runs.confidence import (
+    confidence_of_test,
+    exact_share,
+    share_bounds,
+    wilson,
+)
 
 
 def test_by_hand() -> None:

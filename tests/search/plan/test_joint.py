@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.search.plan.choices import PlanBudget
+from windtunnel.search.plan.candidates.choices import PlanBudget
 from windtunnel.search.plan.joint import Use, cheapest, fits, machines, taken_by
 
 PRICES = {"h100": 3.0, "l4": 0.5, "": 1.0}

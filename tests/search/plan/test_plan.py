@@ -10,13 +10,13 @@ import pytest
 import windtunnel as wt
 from tests.search.plan.plans import SHOP
 from windtunnel.api.searches import PlanTable
-from windtunnel.report.terminal.plan import PlannedScenario
+from windtunnel.report.terminal.searches.plan import PlannedScenario
 from windtunnel.search.execution.workers import MeasuredRun, Workers
-from windtunnel.search.plan.choices import PlanBudget
+from windtunnel.search.plan.candidates.choices import PlanBudget
 from windtunnel.search.plan.goal import goal_of, trial_of
 from windtunnel.search.plan.load import loaded
 from windtunnel.search.plan.planner import Question, answer
-from windtunnel.search.plan.run_lengths import lengths_of, shortened
+from windtunnel.search.plan.runs.run_lengths import lengths_of, shortened
 from windtunnel.search.point import Origin
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text

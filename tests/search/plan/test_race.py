@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.random import Streams
-from windtunnel.search.plan.confidence import confidence_of_test
-from windtunnel.search.plan.race import (
+from windtunnel.search.plan.runs.confidence import confidence_of_test
+from windtunnel.search.plan.runs.race import (
     BEST,
     DEARER,
     FAILED,
@@ -23,7 +23,7 @@ from windtunnel.search.plan.race import (
     ServerCounts,
     WantedRun,
 )
-from windtunnel.search.plan.trials import Rules, Stage, Trial
+from windtunnel.search.plan.runs.trials import Rules, Stage, Trial
 
 RULES = Rules(
     attained=0.95,

@@ -11,11 +11,11 @@ from rich.console import Console
 
 import windtunnel as wt
 from windtunnel.api.searches import PlanTable
-from windtunnel.report.terminal.plan import PlannedScenario, show
+from windtunnel.report.terminal.searches.plan import PlannedScenario, show
 from windtunnel.search.execution.workers import Workers
-from windtunnel.search.plan.confidence import ShareBounds
+from windtunnel.search.plan.runs.confidence import ShareBounds
+from windtunnel.search.plan.runs.trials import SearchResources
 from windtunnel.search.plan.several import GoalAsked, JointSearch, parts_of
-from windtunnel.search.plan.trials import SearchResources
 from windtunnel.search.point import Origin, Settings
 from windtunnel.twin.run import simulate
 

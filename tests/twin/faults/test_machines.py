@@ -1,5 +1,6 @@
 """Faults of machines, and of engines and controllers that stand on them."""
 
+import re
 from typing import Any
 
 import pytest
@@ -156,7 +157,7 @@ def test_a_capacity_shortage_delays_machines_and_fails_none() -> None:
     idle = [event.time for event in events if event.kind == "machine.idle"]
     assert min(idle) > 60.0
     short = [event.reason for event in events if event.kind == "fleet.short"]
-    assert any("their provider made no machine" in reason for reason in short)
+    assert any("their provider created no machine" in reason for reason in short)
     forever, _ = faulty(shortage, more=more, replicas=1, count=200)
     assert forever["fleet"]["pools"]["big"]["most"] == 1
     assert forever["requests"]["unfinished"] == 0
@@ -164,7 +165,9 @@ def test_a_capacity_shortage_delays_machines_and_fails_none() -> None:
 
 def test_a_crashed_engine_is_started_again_by_its_cluster() -> None:
     result, events = faulty("at: 20s, kind: engine-crash")
-    assert gone(events)[0] == (20.0, "a pod of it died")
+    assert gone(events)[0] == (20.0, "one of its pods failed")
+    asked = [event.reason for event in events if event.kind == "replica.pending" and event.time > 0]
+    assert re.fullmatch(r"replaces server \d+: one of its pods failed", asked[0])
     assert result["pools"]["main"]["replicas"]["lost"] == 1
     assert result["fleet"]["pools"]["big"]["lost"] == 0
     assert result["requests"]["completed"] == 100

@@ -1,9 +1,9 @@
 """What a cluster asks its fleet for."""
 
 from windtunnel.core.loop import Loop
-from windtunnel.fleet.cluster_demand import ClusterDemand
-from windtunnel.fleet.demand import PATIENCE_S
-from windtunnel.fleet.requests import ACCELERATOR, GPU, MachineKind
+from windtunnel.fleet.demand.cluster import ClusterDemand
+from windtunnel.fleet.demand.demand import PATIENCE_S
+from windtunnel.fleet.demand.requests import ACCELERATOR, GPU, MachineKind
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import Node
 from windtunnel.gangs.placement.constraints import REQUIRED, apart_by_host, node_terms

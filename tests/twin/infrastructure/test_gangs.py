@@ -137,8 +137,8 @@ def test_a_gang_that_is_recycled_for_ever_ends_the_run(tmp_path: Path) -> None:
     result = simulate(plan, check=True)
     assert result["requests"]["unfinished"] == 16
     assert result["partial"] == (
-        "none of the 16 requests inside finished in 1 min 23 s: gang chat-0 was recycled 4 times, "
-        "every 21.1 s (delay 20 s is shorter than loading, 30 s) (progress.recycles: 3)"
+        "none of the 16 requests inside finished in the last 1 min 23 s: gang chat-0 was recycled "
+        "4 times, every 21.1 s (delay 20 s is shorter than loading, 30 s) (progress.recycles: 3)"
     )
 
 
@@ -240,7 +240,7 @@ def test_what_is_wrong_with_manifests_has_its_place(
     planned(tmp_path)
     with pytest.raises(InputError) as refused:
         load(tmp_path / "scenario.yaml", [f"gangs.manifests=[{manifests}]"])
-    assert str(refused.value).startswith(sentence.format(tmp_path))
+    assert sentence.format(tmp_path) in str(refused.value)
 
 
 def test_an_accelerator_that_no_machine_has(tmp_path: Path) -> None:

@@ -202,13 +202,13 @@ def test_a_gang_that_waits_is_not_tried_again_until_something_is_free() -> None:
     scheduler = world.cluster.scheduler
     world.gang("other", 3, 20.0)
     planned = scheduler.plan(20.0)
-    assert [ask.name for ask in planned.asks] == ["other"]
+    assert [ask.name for ask in planned.requests] == ["other"]
     scheduler.report(planned, 20.0)
     world.cluster.cordon("n1", 20.0)
-    assert scheduler.plan(20.0).asks == []
+    assert scheduler.plan(20.0).requests == []
     world.cluster.uncordon("n1", 20.0)
     planned = scheduler.plan(20.0)
-    assert [ask.name for ask in planned.asks] == ["large"]
+    assert [ask.name for ask in planned.requests] == ["large"]
     assert [name for name, _ in planned.behind] == ["other"]  # it asks for the same
 
 

@@ -215,13 +215,13 @@ VALUE_FAULTS = [
     ),
     (
         "kv_blocks: 1000",
-        "prefix_caching: on",
+        "kv_blocks: 1000, prefix_caching: on",
         "12: serving.pools[0].engine.prefix_caching: 'on' is not true or false; "
         "allowed: true or false",
     ),
     (
         "kv_blocks: 1000",
-        "scheduling: 3",
+        "kv_blocks: 1000, scheduling: 3",
         "12: serving.pools[0].engine.scheduling: 3 is not known here; "
         "allowed: fcfs, priority, shortest-prompt",
     ),
@@ -380,6 +380,19 @@ SET_FAULTS = {
 @pytest.mark.parametrize("override", SET_FAULTS)
 def test_override_fault(override: str) -> None:
     assert sentence(SMALL, override) == f"--set {override}: {SET_FAULTS[override]}"
+
+
+def test_an_override_that_cannot_be_applied_hides_no_other_fault() -> None:
+    sets = ["foo", "serving.pools.7.replicas=2", "duration=-5s", "seed=", "nope.x=1"]
+    with pytest.raises(InputFaults) as caught:
+        load_text(SMALL, "s.yaml", sets)
+    assert [str(fault).split(": ")[0] for fault in caught.value.faults] == [
+        "--set duration=-5s",
+        "--set nope.x=1",
+        "--set foo",
+        "--set serving.pools.7.replicas=2",
+        "--set seed=",
+    ]
 
 
 def test_a_key_of_the_top_in_another_place_is_told_where_it_belongs() -> None:

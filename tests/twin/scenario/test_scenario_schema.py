@@ -20,23 +20,27 @@ def read(text: str) -> Any:
     return yaml.safe_load(text.replace("1e3", "1000"))
 
 
-def test_it_is_a_schema_of_the_draft_it_names() -> None:
-    schema = json_schema()
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    return json_schema()
+
+
+def test_it_is_a_schema_of_the_draft_it_names(schema: dict[str, Any]) -> None:
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     jsonschema.Draft202012Validator.check_schema(schema)
 
 
 @pytest.mark.parametrize("text", [SMALL, LARGE, EVERYTHING])
-def test_good_scenarios_satisfy_it(text: str) -> None:
+def test_good_scenarios_satisfy_it(schema: dict[str, Any], text: str) -> None:
     load_text(text)
-    jsonschema.Draft202012Validator(json_schema()).validate(read(text))
+    jsonschema.Draft202012Validator(schema).validate(read(text))
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=str)
-def test_examples_load_and_satisfy_it(example: Path) -> None:
+def test_examples_load_and_satisfy_it(schema: dict[str, Any], example: Path) -> None:
     load(example)
     data = read(example.read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator(json_schema()).validate(data)
+    jsonschema.Draft202012Validator(schema).validate(data)
 
 
 @pytest.mark.parametrize(
@@ -54,13 +58,13 @@ def test_examples_load_and_satisfy_it(example: Path) -> None:
         ("name: small", "slo: {critical: {ttft: [1]}}"),
     ],
 )
-def test_bad_scenarios_do_not(old: str, new: str) -> None:
+def test_bad_scenarios_do_not(schema: dict[str, Any], old: str, new: str) -> None:
     assert SMALL.count(old) == 1
-    validator = jsonschema.Draft202012Validator(json_schema())
+    validator = jsonschema.Draft202012Validator(schema)
     assert not validator.is_valid(read(SMALL.replace(old, new)))
 
 
-def test_every_field_explains_itself() -> None:
+def test_every_field_explains_itself(schema: dict[str, Any]) -> None:
     def properties(node: Any) -> list[tuple[str, Any]]:
         if isinstance(node, list):
             return [found for below in node for found in properties(below)]
@@ -71,7 +75,7 @@ def test_every_field_explains_itself() -> None:
 
     silent = [
         key
-        for key, field in properties(json_schema())
+        for key, field in properties(schema)
         if "const" not in field and not field.get("description", "").endswith(".")
     ]
     assert silent == []

@@ -207,5 +207,10 @@ def test_a_format_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
         open_trace(path, "mooncake")
     with pytest.raises(InputError, match="no such file"):
         open_trace(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="this is a folder"):
-        open_trace(tmp_path)
+    folder = tmp_path / "windtunnel-trace"
+    folder.mkdir()
+    with pytest.raises(InputError, match=r"this is a folder; allowed: one file$"):
+        open_trace(folder)
+    (folder / "trace-000001.jsonl").touch()
+    with pytest.raises(InputError, match=r"one file, such as .*/trace-000001\.jsonl$"):
+        open_trace(folder)

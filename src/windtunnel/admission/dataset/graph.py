@@ -38,17 +38,6 @@ class ColumnGraph:
     def __len__(self) -> int:
         return len(self.names)
 
-    def below(self, column: int) -> set[int]:
-        """Returns every column that depends on this one, directly or not."""
-        found: set[int] = set()
-        waiting = list(self.children[column])
-        while waiting:
-            number = waiting.pop()
-            if number not in found:
-                found.add(number)
-                waiting += self.children[number]
-        return found
-
     def _refuse_cycles(self) -> None:
         missing = [len(above) for above in self.parents]
         ready = list(self.roots)

@@ -3,8 +3,8 @@
 from typing import Final
 
 from windtunnel.admission.gateway.gateway import Allowance, Gateway, reject
-from windtunnel.admission.gateway.reasons import Reason
 from windtunnel.admission.gateway.tickets import REJECT, GatewayDecision, Ticket
+from windtunnel.admission.reasons import Reason
 from windtunnel.core.signals import Signals
 
 NO_BUDGET: Final = -1.0

@@ -17,7 +17,6 @@ A simulation and an asyncio server drive a gateway in the same way:
 from typing import Final
 
 from windtunnel.admission.gateway.gateway import Gateway
-from windtunnel.admission.gateway.reasons import Reason
 from windtunnel.admission.gateway.tickets import (
     KIND_NAMES,
     REJECT,
@@ -25,6 +24,7 @@ from windtunnel.admission.gateway.tickets import (
     RequestId,
     Ticket,
 )
+from windtunnel.admission.reasons import Reason
 from windtunnel.core.signals import Signals
 
 
@@ -100,8 +100,9 @@ class GatewayDriver:
             if decision.kind == REJECT:
                 del self._tickets[ticket.id]
             return decision
-        self._decided.clear()
-        self._taken = 0
+        if self._taken:
+            self._decided.clear()
+            self._taken = 0
         return None
 
     def check(self) -> str | None:

@@ -18,7 +18,6 @@ from windtunnel.admission.gateway.bands import (
 )
 from windtunnel.admission.gateway.detectors import Detector
 from windtunnel.admission.gateway.gateway import NEVER, Gateway, reject
-from windtunnel.admission.gateway.reasons import Reason
 from windtunnel.admission.gateway.settings import FlowControlSettings
 from windtunnel.admission.gateway.tickets import (
     EVICT,
@@ -29,6 +28,7 @@ from windtunnel.admission.gateway.tickets import (
     GatewayDecision,
     Ticket,
 )
+from windtunnel.admission.reasons import Reason
 from windtunnel.core.heap import NOWHERE, NodeHeap
 from windtunnel.core.signals import Signals
 

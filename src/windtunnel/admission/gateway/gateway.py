@@ -9,7 +9,6 @@ any time. Every call may return decisions about other requests than its own.
 import math
 from typing import Final
 
-from windtunnel.admission.gateway.reasons import Reason
 from windtunnel.admission.gateway.tickets import (
     ADMIT,
     EVICTING,
@@ -21,6 +20,7 @@ from windtunnel.admission.gateway.tickets import (
     GatewayDecision,
     Ticket,
 )
+from windtunnel.admission.reasons import Reason
 from windtunnel.core.signals import Signals
 
 NEVER: Final = math.inf

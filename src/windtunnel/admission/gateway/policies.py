@@ -17,7 +17,6 @@ from windtunnel.admission.gateway.detectors import (
 )
 from windtunnel.admission.gateway.flow_control import FlowControl
 from windtunnel.admission.gateway.gateway import Allowance, Gateway, reject
-from windtunnel.admission.gateway.reasons import Reason
 from windtunnel.admission.gateway.settings import (
     AlwaysSettings,
     ConcurrencySettings,
@@ -30,6 +29,7 @@ from windtunnel.admission.gateway.settings import (
     UtilizationSettings,
 )
 from windtunnel.admission.gateway.tickets import SHEDDABLE_BELOW, GatewayDecision, Ticket
+from windtunnel.admission.reasons import Reason
 from windtunnel.core.signals import Signals
 
 

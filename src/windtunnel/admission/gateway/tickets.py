@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from windtunnel.admission.gateway.reasons import Reason
+from windtunnel.admission.reasons import Reason
 from windtunnel.core.heap import HeapNode
 
 NEW: Final = 0

@@ -39,9 +39,7 @@ class Resolved(NamedTuple):
     request_key: tuple[str, str, Domain] | None
 
 
-def resolve(
-    metadata: SchedulingMetadata, columns: Sequence[str], admitted_most: int, priority: int = 0
-) -> Resolved:
+def resolve(metadata: SchedulingMetadata, columns: Sequence[str], admitted_most: int) -> Resolved:
     """Returns the group and the resources of work that fills these columns."""
     amounts = {SUBMISSION: 1}
     admitted_limit = 0
@@ -55,7 +53,7 @@ def resolve(
             amounts[f"request:{provider}/{model}"] = 1
             request_key = (provider, model, Domain(generation))
     key = "/".join((*metadata.identity, *columns))
-    group = GroupShare(key, metadata.weight, priority, admitted_limit)
+    group = GroupShare(key, metadata.weight, admitted_limit=admitted_limit)
     return Resolved(group, amounts, request_key)
 
 

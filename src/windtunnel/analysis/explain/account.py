@@ -1,6 +1,6 @@
 """The time of a request as consecutive intervals without gaps, each spent on one thing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from windtunnel.analysis.phases import RETRY, UNPLACED, LostTryRow, Phase, RequestRow
 from windtunnel.core.vocabulary import GATEWAY_LOST, SERVER_LOST
@@ -15,6 +15,8 @@ class TimeInterval(Phase, frozen=True):
 
     lost: LostTryRow | None = None
     """The lost attempt; in a wait for a server, the attempt before it."""
+    unkept: int = 0
+    """How many attempts it stands for, if rows have no times of them; `lost` is the next one."""
 
 
 def intervals_of(row: RequestRow, end_s: float) -> list[TimeInterval]:
@@ -24,7 +26,7 @@ def intervals_of(row: RequestRow, end_s: float) -> list[TimeInterval]:
     found: list[TimeInterval] = []
     for phase in row.phases(end_s):
         if phase.name == RETRY:
-            found += _tries(row.lost_tries or [], phase)
+            found += _tries(row.lost_tries or [], phase, row.unkept_tries)
         elif last is not None and last.routed is not None and phase.start_s >= last.routed:
             found.append(TimeInterval(RETRY, phase.start_s, last.ended, last))
             break
@@ -46,12 +48,15 @@ def _last_try(row: RequestRow) -> LostTryRow | None:
     return LostTryRow(row.pool, row.replica, *times, row.finished, row.reason)
 
 
-def _tries(tries: Iterable[LostTryRow], phase: Phase) -> list[TimeInterval]:
-    """Lost attempts, and the wait for a server before each."""
+def _tries(tries: Sequence[LostTryRow], phase: Phase, unkept: int) -> list[TimeInterval]:
+    """Lost attempts, and the wait for a server before each; before the last, those not kept."""
     found, at_s, before = [], phase.start_s, None
     for one in tries:
         routed_s = one.ended if one.routed is None else one.routed
-        found.append(TimeInterval(UNPLACED, at_s, routed_s, before))
+        if unkept and one is tries[-1]:
+            found.append(TimeInterval(RETRY, at_s, routed_s, one, unkept))
+        else:
+            found.append(TimeInterval(UNPLACED, at_s, routed_s, before))
         found.append(TimeInterval(RETRY, routed_s, one.ended, one))
         at_s, before = one.ended, one
     return found

@@ -5,6 +5,7 @@ Read from `control.jsonl`, or from `events.jsonl` if that does not exist.
 
 from collections import deque
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from windtunnel.core.vocabulary import (
     RESIZED,
     RUN_BEGINS,
     SUPERSEDED,
+    TERMINATIONS,
 )
 
 OF_REQUESTS = (b'"kind":"request.', b'"kind":"adapter.')
@@ -223,9 +225,13 @@ class ControlHistory:
         self.by_owner: dict[Owner, ReplicaLife] = {}
         self.of_machine: dict[str, list[LoggedEvent]] = {}
         self.faults: dict[str, FaultHistory] = {}
+        self.terminations = [  # of gangs
+            one for one in happenings if one.kind.removeprefix("gang.") in TERMINATIONS
+        ]
         self.cut: LoggedEvent | None = None
         self.loads: dict[str, Any] = {}  # of pools, once computed
         self._sizes: dict[str, PoolSizes] = {}
+        self._struck: dict[int, list[FaultHistory]] = {}  # by server
         self._servers: dict[int, ReplicaLife] = {}
         self._credits: dict[str, deque[Credit]] = {}
         self._lost: dict[str, deque[ReplicaLife]] = {}
@@ -353,12 +359,30 @@ class ControlHistory:
                 if fault.until_s is not None:
                     yield SizeChange(fault.until_s, hit)
         for one in self.by_pool.get(pool, []):
-            yield SizeChange(one.time, wanted=one.data["recommended"])
+            wanted, kept = one.data["recommended"], one.data["target"]
+            yield SizeChange(one.time, wanted=wanted, kept=max(wanted, kept))
 
     def was_taken(self, life: ReplicaLife) -> bool:
         """Whether a ready server was lost, or drained because a fault announced its end."""
-        struck = GONE in life.since and any(map(life.is_struck_by, self.faults.values()))
-        return life.was_lost or (struck and READY in life.since)
+        if READY not in life.since or GONE not in life.since:
+            return False
+        return life.was_lost or bool(self.faults_of(life))
+
+    def faults_of(self, life: ReplicaLife) -> list[FaultHistory]:
+        """The faults that ended a replica."""
+        if life.server not in self._struck:
+            struck = [fault for fault in self.faults.values() if life.is_struck_by(fault)]
+            self._struck[life.server] = struck
+        return self._struck[life.server]
+
+    @cached_property
+    def replaced_s(self) -> dict[int, float]:
+        """When the replacements of lost replicas were ready, by the server that was lost."""
+        return {
+            life.instead_of.server: life.since[READY]
+            for life in self.lives
+            if life.instead_of is not None and READY in life.since
+        }
 
     def last_decision(self, pool: str, time_s: float) -> LoggedEvent | None:
         found = [one for one in self.by_pool.get(pool, []) if one.time <= time_s]
@@ -386,7 +410,18 @@ class ControlHistory:
                 open_[one.subject] = one
             elif one.kind == SCHEDULED:
                 open_.pop(one.subject, None)
-        return list(open_.values())
+        return [one for one in open_.values() if self._still_waits(one, time_s)]
+
+    def _still_waits(self, unplaced: LoggedEvent, time_s: float) -> bool:
+        """Whether no server of a gang was placed since it was reported, and one still waits.
+
+        A gang is reported as scheduled once in its life, and not when it is placed again.
+        """
+        lives = [life for life in self.lives if unplaced.name in life.gangs]
+        placed = (life.since.get(STARTING, -1.0) for life in lives)
+        if any(unplaced.time <= placed_s <= time_s for placed_s in placed):
+            return False
+        return not lives or any(life.state_at(time_s) == PENDING for life in lives)
 
     def of_pod(self, pod: str) -> ReplicaLife | None:
         return next((life for life in self.lives if pod in life.pods), None)

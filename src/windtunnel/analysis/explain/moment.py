@@ -98,12 +98,17 @@ def _short(run: RunReader, pool: str, at_s: float) -> list[CauseStep]:
     queued_s = run.series.backlog_since(pool, at_s, only_model=only_model)
     if short is None and queued_s >= at_s:
         return []
-    wait = CapacityWait(pool, at_s, at_s, "", queued_s if short is None else at_s, kept_s(run))
-    root = why_short(run.history, run.result, wait, "").root
     sample_s = float(run.series.whole["interval"][run.series.sample_at(at_s)])
     since_s = queued_s  # up to a sample too early
     if short is not None and short.start_s <= queued_s + sample_s:
         since_s = short.start_s
+    wait = CapacityWait(pool, at_s, at_s, "", at_s, kept_s(run))
+    if short is None:
+        wait = CapacityWait(pool, at_s, at_s, "", queued_s, kept_s(run))
+    elif queued_s + sample_s < short.start_s:  # the queue was there before: what made it?
+        start_s = at_s - run.series.queued_for_s(pool, at_s)
+        wait = CapacityWait(pool, max(start_s, queued_s), at_s, "", queued_s, kept_s(run))
+    root = why_short(run, wait, "").root
     what = f"{pool} has been short of capacity since {moment(since_s)}"
     return [CauseStep(root.time, root.layer, f"{what}: {root.says}", root.ids, cause=root.cause)]
 

@@ -19,6 +19,8 @@ class SizeChange(msgspec.Struct, frozen=True):
     """How many more servers are requested and not draining or gone."""
     wanted: int | None = None
     """What an autoscaler wants from now on, before limits."""
+    kept: int = 0
+    """With `wanted`: that, or what it keeps for a while although it wants less."""
     taken: bool = False
     """Whether servers were lost or hidden: what the pool had before, it still should have."""
 
@@ -46,6 +48,7 @@ class PoolSizes:
         self._times: list[float] = []
         self.ready: list[int] = []
         wanted: list[int] = []
+        self._had: list[int] = []
         decided: dict[int, int] = {}  # by place
         ready = present = had = wants = 0
         for time_s, some in groupby(sorted(changes, key=_time), key=_time):
@@ -57,11 +60,12 @@ class PoolSizes:
                     had = max(had, before)
                 if one.wanted is not None:
                     wants = one.wanted
-                    had = min(had, wants)  # the autoscaler does not want more any longer
+                    had = min(had, one.kept)  # the autoscaler does not keep more any longer
                     decided[len(self._times)] = wants
             had = 0 if ready >= had else had
             self._times.append(time_s)
             self.ready.append(ready)
+            self._had.append(had)
             wanted.append(max(present, had, wants))
         self._wanted = wanted
         next_wanted, following = [0] * len(wanted), 0
@@ -84,6 +88,31 @@ class PoolSizes:
                 one = Shortage(last.start_s, end_s, whole, least)
             found.append(one)
         return found
+
+    def ready_at(self, time_s: float) -> float:
+        place = bisect_right(self._times, time_s) - 1
+        return float(self.ready[place]) if place >= 0 else 0.0
+
+    def changes(self, start_s: float, end_s: float) -> list[float]:
+        """The times of changes in a time span."""
+        first, last = bisect_right(self._times, start_s), bisect_right(self._times, end_s)
+        return self._times[first:last]
+
+    def back_s(self, lost_s: float) -> float:
+        """When as many servers were ready as before a loss, or no longer wanted."""
+        place = max(0, bisect_right(self._times, lost_s) - 1)
+        later = (at for at in range(place, len(self._times)) if not self._had[at])
+        return next((self._times[at] for at in later), INFINITE)
+
+    def missing_s(self, start_s: float, end_s: float) -> float:
+        """The server-seconds by which it had fewer servers than wanted in a time span."""
+        cuts = [start_s, *self.changes(start_s, end_s), end_s]
+        total_s = 0.0
+        for from_s, until_s in pairwise(cuts):
+            place = bisect_right(self._times, from_s) - 1
+            if place >= 0:
+                total_s += max(0, self._wanted[place] - self.ready[place]) * (until_s - from_s)
+        return total_s
 
     def share_ready(self, start_s: float, end_s: float) -> float:
         """The share of the wanted servers that was ready, on average over a time span."""

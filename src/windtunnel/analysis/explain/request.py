@@ -7,24 +7,28 @@ import msgspec
 from windtunnel.analysis.explain.account import PAUSED, TimeInterval, intervals_of
 from windtunnel.analysis.explain.capacity import (
     CapacityWait,
+    causes_of,
     kept_s,
     loss,
     of_fault,
     ready,
-    why_short,
 )
 from windtunnel.analysis.explain.history import LEAK, RATE_LIMITS, SLOWS, FaultHistory
+from windtunnel.analysis.explain.missing import LEAST_SHARE
 from windtunnel.analysis.explain.run import ExplainedRun, FullRequestRow, RunReader
 from windtunnel.analysis.explain.sentences import (
     ahead_of,
     has_room,
     is_long_prompt,
+    named,
     sentence,
+    stalled,
     state_of,
 )
 from windtunnel.analysis.explain.slowdown import Slowdown, slowdown
 from windtunnel.analysis.explain.steps import (
     AUTOSCALER,
+    FAULT,
     GATEWAY,
     POOL,
     REQUEST,
@@ -52,13 +56,14 @@ from windtunnel.analysis.phases import (
     RequestRow,
 )
 from windtunnel.analysis.phases import GATEWAY as AT_GATEWAY
-from windtunnel.analysis.slowest import FIRST_TOKEN, NOT_THERE
+from windtunnel.analysis.slowest import FIRST_TOKEN, LOST, NOT_THERE
 from windtunnel.core.vocabulary import (
     DRAINED,
     GATEWAY_AWAY,
     GATEWAY_LOST,
     RATE_LIMITED,
     RESIZED,
+    SERVER_LOST,
 )
 
 FOR_ROOM = (AT_GATEWAY, UNPLACED, QUEUE, ROOM)
@@ -88,12 +93,14 @@ ABOUT = {
     PAUSED: "it was preempted for {}",
 }
 """What is explained of an interval, with its duration."""
-REJECTED = "rejected"
+REJECTED, DROPPED = "rejected", "dropped"
 WORTH_S = 1e-3
 """Shorter waits need no explanation."""
 WORTH_SHARE = 0.1
 """Causes of a smaller share of a request's time are ranked, but their steps are not shown."""
 MOST_CHAINS = 3
+LOOP = 4
+"""So many drained servers of one request have one cause."""
 MOST_TRIES = 3
 """Limit on the attempts that a chain lists individually."""
 
@@ -129,7 +136,9 @@ class ExplainedRequest(msgspec.Struct, frozen=True):
     e2e: float
     phases: list[Phase]
     tries: list[LostTryRow]
-    """The attempts before the last one."""
+    """The attempts before the last one: of many, the first ones and the last."""
+    unkept_tries: int
+    """How many before the last of these are only counted."""
     causes: list[RankedCause]
     """By cost; their seconds add up to the whole time."""
     chains: list[CauseChain]
@@ -159,8 +168,10 @@ def explain_row(run: ExplainedRun, row: RequestRow) -> ExplainedRequest:
     least_s = WORTH_SHARE * (end_s - row.arrived)
     worth = [cause for cause in causes if cause.excess > least_s] or causes[:1]
     chains = [longest_of(accounts, cause).chain for cause in worth[:MOST_CHAINS]]
-    if row.outcome == REJECTED and sum(cause.seconds for cause in causes) <= WORTH_S:
+    if row.outcome in LOST and sum(cause.seconds for cause in causes) <= WORTH_S:
         chains = [_rejected(run, row, accounts[0].interval)]
+        root = chains[0].root
+        causes = [RankedCause(root.cause, 0.0, 0.0, root.says, root.layer, root.ids)]
     return ExplainedRequest(
         row.id,
         _headline(row, ttft, end_s),
@@ -169,6 +180,7 @@ def explain_row(run: ExplainedRun, row: RequestRow) -> ExplainedRequest:
         end_s - row.arrived,
         phases,
         row.lost_tries or [],
+        row.unkept_tries,
         causes,
         chains,
     )
@@ -204,14 +216,19 @@ def account(run: ExplainedRun, row: RequestRow) -> list[Accounted]:
     """Every interval of a request's time with its causes, in order and without gaps."""
     found = []
     for interval in intervals_of(row, run.end_s):
+        wait = _wait_of(run, row, interval)
+        if wait is not None:
+            found += _waiting(run, row, interval, wait)
+            continue
         chain = _chain(run, row, interval)
         slow = _slowed(run, row, interval, chain)
-        if slow is not None:
-            own_s = interval.took_s - slow.seconds
-            own = _at_work(run, row, interval, ABOUT[interval.name].format(took(own_s)), [], own_s)
-            found.append(Accounted(interval, own, own_s))
-            chain = _slow_chain(run, row, interval, slow)
-        found.append(Accounted(interval, chain, interval.took_s if slow is None else slow.seconds))
+        if slow is None:
+            found += _worked(run, row, interval, chain)
+            continue
+        own_s = interval.took_s - slow.seconds
+        own = _at_work(run, row, interval, ABOUT[interval.name].format(took(own_s)), [], own_s)
+        found.append(Accounted(interval, own, own_s))
+        found += _slow_causes(run, row, interval, slow)
     return found
 
 
@@ -253,16 +270,36 @@ def longest_of(accounts: list[Accounted], cause: RankedCause) -> Accounted:
     return max(found, key=lambda one: one.seconds)
 
 
+def end_of(run: ExplainedRun, row: RequestRow) -> CauseStep:
+    """What ended a request that was lost: its last try, or the reason it was turned away for."""
+    accounts = account(run, row)
+    tries = [one for one in accounts if one.interval.name == RETRY]
+    if tries and row.reason in (SERVER_LOST, GATEWAY_LOST):
+        return tries[-1].chain.root
+    if row.reason == RATE_LIMITED and row.lost_tries:
+        return _refused(run, row.lost_tries[-1], "").root
+    root = _turned_away(run, row, accounts[-1].interval)
+    worst = ranked(run, accounts)[0]
+    if root.layer in (FAULT, SERVER) or worst.excess <= WORTH_S or worst.layer == root.layer:
+        return root
+    says = f"{root.says}; it had waited {took(worst.excess)}: {worst.says}"
+    return CauseStep(root.time, worst.layer, says, worst.ids, cause=worst.cause)
+
+
 def _rejected(run: ExplainedRun, row: RequestRow, phase: Phase) -> CauseChain:
     """Explains a request that was rejected on arrival, without any wait."""
     wait = CapacityWait(_answering(run, row), phase.start_s, phase.end_s, "", phase.start_s)
     steps = [*_first_steps(run, row, phase), ready(run.history, wait)]
-    return CauseChain("it was rejected at once", steps, _gateway_decision(run, row, phase))
+    return CauseChain(f"it was {row.outcome} at once", steps, _turned_away(run, row, phase))
 
 
-def _gateway_decision(run: ExplainedRun, row: RequestRow, phase: Phase) -> CauseStep:
-    if row.reason == GATEWAY_AWAY:
+def _turned_away(run: ExplainedRun, row: RequestRow, phase: Phase) -> CauseStep:
+    """Why a request was rejected or dropped: by the gateway, or by a server that cannot serve
+    it."""
+    if row.reason in (GATEWAY_AWAY, GATEWAY_LOST):
         return _restart(run, phase.end_s)
+    if row.outcome == DROPPED:
+        return CauseStep(phase.end_s, SERVER, f"dropped: {row.reason}", cause=Cause.ADMISSION)
     says = f"the gateway rejected it: {row.reason}"
     return CauseStep(phase.end_s, GATEWAY, says, cause=Cause.ADMISSION)
 
@@ -286,25 +323,65 @@ def _headline(row: RequestRow, ttft: float | None, end_s: float) -> str:
     return ": ".join([parts[0], ", ".join(parts[1:])])
 
 
+def _worked(
+    run: ExplainedRun, row: RequestRow, interval: TimeInterval, chain: CauseChain
+) -> list[Accounted]:
+    """The time of a request's own work, without that in which long prompts of others stalled its
+    decode."""
+    if interval.name != DECODE or chain.root.cause != Cause.DECODE:
+        return [Accounted(interval, chain, interval.took_s)]
+    stalled_s, others = stalled(run, row, interval)
+    if stalled_s < max(WORTH_S, LEAST_SHARE * interval.took_s):
+        return [Accounted(interval, chain, interval.took_s)]
+    own_s = interval.took_s - stalled_s
+    own = _at_work(run, row, interval, ABOUT[DECODE].format(took(own_s)), [], own_s)
+    says = f"its decode was stalled for {took(stalled_s)} by {named(run, others)}"
+    root = CauseStep(others[0].start_s, SERVER, says, cause=Cause.LONG_PROMPT)
+    about = ABOUT[DECODE].format(f"{took(stalled_s)} longer")
+    return [
+        Accounted(interval, own, own_s),
+        Accounted(interval, CauseChain(about, [root], root), stalled_s),
+    ]
+
+
 def _chain(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> CauseChain:
-    name = interval.name
-    about = ABOUT[name].format(took(interval.took_s))
-    if name == RETRY:
+    about = ABOUT[interval.name].format(took(interval.took_s))
+    if interval.name == RETRY:
         return _lost_try(run, row, interval, about)
     before = interval.lost
     if before is not None and before.reason == RATE_LIMITED:
         return _refused(run, before, f"it waited {took(interval.took_s)} to be sent again")
-    steps = _first_steps(run, row, interval)
+    return _at_work(run, row, interval, about, _first_steps(run, row, interval))
+
+
+def _wait_of(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> CapacityWait | None:
+    """The wait for servers of a pool that an interval was; None if it was none."""
+    name, before = interval.name, interval.lost
     if name not in FOR_ROOM or interval.took_s <= WORTH_S or _has_room(run, row, interval):
-        return _at_work(run, row, interval, about, steps)
+        return None
+    if before is not None and before.reason == RATE_LIMITED:
+        return None
     pool = row.prompt_server[0] if name != ROOM else row.pool
     pool = pool or _answering(run, row)
     server = "" if name in (AT_GATEWAY, UNPLACED) else _title(row.prompt_server)
     only_model = not run.result.get("models")
     since_s = run.series.backlog_since(pool, interval.start_s, only_model=only_model)
-    wait = CapacityWait(pool, interval.start_s, interval.end_s, server, since_s, kept_s(run))
-    chain = why_short(run.history, run.result, wait, about)
-    return CauseChain(about, [*steps, *chain.steps], chain.root)
+    return CapacityWait(pool, interval.start_s, interval.end_s, server, since_s, kept_s(run))
+
+
+def _waiting(
+    run: ExplainedRun, row: RequestRow, interval: TimeInterval, wait: CapacityWait
+) -> list[Accounted]:
+    """The causes of a wait, each with its part."""
+    steps, found = _first_steps(run, row, interval), []
+    for one in causes_of(run, wait, interval.took_s):
+        part = took(one.seconds)
+        if one.seconds < interval.took_s:
+            part += f" (of {took(interval.took_s)})"
+        about = ABOUT[interval.name].format(part)
+        chain = CauseChain(about, [*steps, *one.chain.steps], one.chain.root)
+        found.append(Accounted(interval, chain, one.seconds))
+    return found
 
 
 def _slowed(
@@ -318,22 +395,25 @@ def _slowed(
     return slowdown(run, _owner(row, interval), interval)
 
 
-def _slow_chain(
+def _slow_causes(
     run: ExplainedRun, row: RequestRow, interval: TimeInterval, slow: Slowdown
-) -> CauseChain:
+) -> list[Accounted]:
     server = _title(_owner(row, interval))
     pool = str(_owner(row, interval)[0])
-    about = ABOUT[interval.name].format(f"{took(slow.seconds)} longer")
     since_s = run.series.backlog_since(pool, slow.start_s, only_model=not run.result.get("models"))
     queued = since_s < slow.start_s
     since_s = min(since_s, nextafter(slow.shortage.end_s, 0.0))  # its effect may outlast it
     short = CapacityWait(pool, slow.start_s, slow.end_s, "", since_s, kept_s(run), queued)
-    chain = why_short(run.history, run.result, short, about)
     steps = [CauseStep(slow.start_s, SERVER, slow.in_words(server))]
     if slow.shortage.whole:
         says = f"{pool} has been short of capacity since {moment(slow.shortage.start_s)}"
         steps.append(CauseStep(slow.shortage.start_s, POOL, says))
-    return CauseChain(about, [*steps, *chain.steps], chain.root)
+    found = []
+    for one in causes_of(run, short, slow.seconds, slow.shortage):
+        about = ABOUT[interval.name].format(f"{took(one.seconds)} longer")
+        chain = CauseChain(about, [*steps, *one.chain.steps], one.chain.root)
+        found.append(Accounted(interval, chain, one.seconds))
+    return found
 
 
 def _owner(row: RequestRow, interval: TimeInterval) -> Owner:
@@ -355,9 +435,9 @@ def _lost_try(run: ExplainedRun, row: RequestRow, interval: TimeInterval, about:
     life = next((one for one in lives if one.since.get("gone") == lost.ended), None)
     life = life or next(iter(lives), None)
     if lost.reason == DRAINED or life is None:
-        return CauseChain(about, steps, _drain(run, lost))
+        return CauseChain(about, steps, _drain(run, row, lost))
     gone = loss(history, life)
-    struck = [fault for fault in history.faults.values() if life.is_struck_by(fault)]
+    struck = history.faults_of(life)
     root = of_fault(struck[0]) if struck else gone
     return CauseChain(about, [*steps, gone], root)
 
@@ -374,12 +454,23 @@ def _try(number: int, lost: LostTryRow) -> CauseStep:
     return CauseStep(sent_s, REQUEST, says, [], seconds)
 
 
-def _drain(run: ExplainedRun, lost: LostTryRow) -> CauseStep:
-    """The decision that removed a server."""
+def _drain(run: ExplainedRun, row: RequestRow, lost: LostTryRow) -> CauseStep:
+    """The decision that removed a server; of a server that was removed again and again, all."""
+    drained = [one for one in row.lost_tries or [] if one.reason == DRAINED]
+    if lost.reason != DRAINED or len(drained) < LOOP:
+        says = f"{_title(lost.server)} was drained"
+        return CauseStep(lost.ended, AUTOSCALER, says, _removal(run, lost), cause=Cause.DRAIN)
+    first, last, times = drained[0], drained[-1], len(drained) + row.unkept_tries
+    each_s = sum(one.ended - (one.routed or one.ended) for one in drained) / len(drained)
+    says = f"its servers were drained {times:,} times, from {moment(first.ended)} to "
+    says += f"{moment(last.ended)}, each after {took(each_s)} on average"
+    ids = list(dict.fromkeys([*_removal(run, first), *_removal(run, last)]))
+    return CauseStep(first.ended, AUTOSCALER, says, ids, cause=Cause.DRAIN)
+
+
+def _removal(run: ExplainedRun, lost: LostTryRow) -> list[str]:
     decision = run.history.last_decision(lost.pool, lost.ended)
-    ids = [decision.id] if decision is not None and decision.kind == RESIZED else []
-    says = f"{_title(lost.server)} was drained"
-    return CauseStep(lost.ended, AUTOSCALER, says, ids, cause=Cause.DRAIN)
+    return [decision.id] if decision is not None and decision.kind == RESIZED else []
 
 
 def _refused(run: ExplainedRun, lost: LostTryRow, about: str) -> CauseChain:
@@ -467,7 +558,7 @@ def _first_steps(run: ExplainedRun, row: RequestRow, phase: Phase) -> list[Cause
         waiting = int(run.series.whole["at_gateway"][sample])
         says = f"{count(waiting, 'request')} queued at the gateway"
         steps = [CauseStep(phase.start_s, GATEWAY, says)]
-        return [*steps, _gateway_decision(run, row, phase)] if row.outcome == REJECTED else steps
+        return [*steps, _turned_away(run, row, phase)] if row.outcome == REJECTED else steps
     if phase.name == UNPLACED:
         return [CauseStep(phase.start_s, SERVER, "no server was ready")]
     if phase.name in FOR_ROOM:

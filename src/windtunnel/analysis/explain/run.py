@@ -23,7 +23,7 @@ from windtunnel.analysis.run_folder import (
     series_of,
 )
 from windtunnel.analysis.saturation import slots_of
-from windtunnel.analysis.slowest import Slowest
+from windtunnel.analysis.slowest import LostRequests, Slowest
 from windtunnel.core.errors import InputError
 
 ALSO = ("tenant", "redirects", "retries", "deadline")
@@ -33,8 +33,6 @@ class FullRequestRow(RequestRow, frozen=True, kw_only=True):
     """A request with the additional columns that its own explanation needs."""
 
     tenant: str
-    redirects: int
-    retries: int
     deadline: float | None
     model: str | None = None
     """The model it was for, if there are several."""
@@ -95,12 +93,13 @@ class RunReader:
             found.add(batch)
         return found
 
-    def slowest(self, how_many: int) -> Slowest:
-        """The slowest requests; reads all rows."""
-        slowest = Slowest(self.result, how_many)
+    def worst(self, how_many: int) -> tuple[Slowest, LostRequests]:
+        """The slowest requests, and those that were lost; reads all rows."""
+        slowest, lost = Slowest(self.result, how_many), LostRequests(self.result)
         for batch in batches_of(self.folder / REQUESTS):
             slowest.add(batch)
-        return slowest
+            lost.add(batch)
+        return slowest, lost
 
     def request(self, number: int) -> FullRequestRow:
         """One request; an unknown number is an InputError that names the valid ones."""

@@ -54,10 +54,18 @@ def sentence(
         return f"waited {took} to be sent again: {interval.lost.reason}"
     if interval.name in WITHOUT_SERVER:
         where, column = WITHOUT_SERVER[interval.name]
+        if interval.name == UNPLACED and _never_placed(run, row, interval):
+            where = "and no server became ready"
         return f"queued for {took} {where}, {int(run.series.whole[column][sample]):,} queued"
     if interval.name == QUEUE:
         return f"queued for {took}{_why_it_waited(run, row, sample, interval)}"
     return _moving(run, row, interval, sample, took)
+
+
+def _never_placed(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> bool:
+    """Whether a request waited for a server until its end, or that of the run."""
+    end_s = run.end_s if row.finished is None else row.finished
+    return row.routed is None and interval.end_s >= end_s
 
 
 def is_long_prompt(run: ExplainedRun, row: RequestRow) -> bool:
@@ -98,6 +106,10 @@ def _lost(row: RequestRow, interval: TimeInterval, took: str) -> str:
         return f"waited {took} to run again after it was preempted, {times} in all"
     lost = interval.lost
     assert lost is not None
+    if interval.unkept:
+        tries = len(row.lost_tries or []) + interval.unkept
+        which = f"{interval.unkept:,} of its {tries:,} lost tries, with waits"
+        return f"lost {took} in {which}: {lost.reason}"
     return f"lost {took} on {lost.pool} {lost.replica}: {lost.reason}"
 
 
@@ -125,7 +137,7 @@ def _prefill(run: ExplainedRun, row: RequestRow, took: str, ahead: list[LongProm
     if is_long_prompt(run, row):
         times = row.prompt_tokens / mean_tokens(run.result, "prompt")
         return f"its long prompt took {took} to compute, {times:.1f} times the mean length"
-    return f"its prompt took {took} to compute, in steps shared with {_others(run, ahead)}"
+    return f"its prompt took {took} to compute, in steps shared with {named(run, ahead)}"
 
 
 def _decode(run: ExplainedRun, row: RequestRow, interval: TimeInterval, own_s: float) -> str:
@@ -150,7 +162,7 @@ def _shared_steps(run: ExplainedRun, row: RequestRow, interval: TimeInterval) ->
     """What its steps were shared with, if that made them long."""
     ahead = run.long_prompts.ahead(row.server, interval, row.id)
     if ahead:
-        return f", in steps shared with {_others(run, ahead)}"
+        return f", in steps shared with {named(run, ahead)}"
     batch, usual = batch_of(run, row.server, interval)
     if batch <= usual:
         return ""
@@ -178,7 +190,7 @@ def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, interval: Ti
         )
     ahead = ahead_of(run, row, interval)
     if ahead:
-        return f" with room to spare: {_others(run, ahead)} came first"
+        return f" with room to spare: {named(run, ahead)} came first"
     return " with room to spare: a long step, or prompts ahead of it, came first"
 
 
@@ -191,7 +203,23 @@ def ahead_of(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> list
     return run.long_prompts.ahead(row.prompt_server, interval, row.id)
 
 
-def _others(run: ExplainedRun, ahead: list[LongPrompt]) -> str:
+def stalled(
+    run: ExplainedRun, row: RequestRow, interval: TimeInterval
+) -> tuple[float, list[LongPrompt]]:
+    """How long prompts of other requests stalled a decode, and which.
+
+    As long as its server computed them, and no longer than its tokens took beyond the median.
+    """
+    median_s = run.result["latency"]["tpot"]["p50"]
+    found = run.long_prompts.beside(row.server, interval, row.id) if median_s else []
+    if not found:
+        return 0.0, []
+    beside_s = sum(one.overlap_s(interval) for one in found)
+    beyond_s = interval.took_s - median_s * max(row.output_tokens - 1, 1)
+    return max(0.0, min(beside_s, beyond_s)), found
+
+
+def named(run: ExplainedRun, ahead: list[LongPrompt]) -> str:
     """The other requests whose prompts were computed."""
     if not ahead:
         return "other requests"

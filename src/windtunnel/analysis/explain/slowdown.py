@@ -146,6 +146,12 @@ def slowdown(run: ExplainedRun, owner: Owner, interval: TimeInterval) -> Slowdow
     return max(costs, key=lambda one: one.seconds) if costs else None
 
 
+def on_server_s(run: ExplainedRun) -> float:
+    """The mean time of a request on a server."""
+    latency = run.result["latency"]
+    return (latency["e2e"]["mean"] or 0.0) - (latency["queue"]["mean"] or 0.0)
+
+
 def loads_of(run: ExplainedRun, pool: str) -> PoolLoads:
     known: dict[str, PoolLoads] = run.history.loads
     if pool not in known:
@@ -200,8 +206,21 @@ def _cost(
     share = run.history.sizes(pool).share_ready(start_s, min(end_s, short.end_s))
     batch = loads.running[:, at]
     whole = line.batch(batch, _spread(run, loads, short, share))
-    whole = np.where(during, whole, np.minimum(usual, batch))
+    after = np.maximum(usual, batch * (1.0 - _gathered(run, pool, short)))
+    whole = np.where(during, whole, np.minimum(after, batch))
     return _slower(loads, batch, whole, short, (start_s, end_s), interval)
+
+
+def _gathered(run: ExplainedRun, pool: str, short: Shortage) -> float:
+    """The share of the batches after a shortage that can have gathered in it, at most.
+
+    The work that the missing servers would have done, and did again, in requests of the mean time.
+    """
+    sizes, each_s = run.history.sizes(pool), on_server_s(run)
+    end_s = min(short.end_s, run.end_s)
+    missing_s = sizes.missing_s(short.start_s, end_s) + (short.whole - short.least) * each_s
+    done_s = max(1.0, sizes.ready_at(end_s)) * each_s
+    return min(1.0, missing_s / done_s) if done_s else 1.0
 
 
 def _spread(run: ExplainedRun, loads: PoolLoads, short: Shortage, share: float) -> Floats:

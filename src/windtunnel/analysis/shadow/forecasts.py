@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from windtunnel.analysis.shadow.window import FIGURES, UNITS, TrafficWindow
-from windtunnel.core.distribution import quantile_of
+from windtunnel.core.statistics.distribution import quantile_of
 
 SHARE: Final = 0.9
 """The share of outcomes that an interval should cover."""

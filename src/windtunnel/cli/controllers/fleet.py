@@ -43,7 +43,7 @@ def fleet() -> None:
 @click.option(
     "--contention",
     is_flag=True,
-    help="Also time cycles while events, provider calls and metric scrapes compete for the CPU.",
+    help="Also time cycles while events, provider calls and exports compete for the CPU.",
 )
 @figures_options
 def bench(
@@ -101,6 +101,16 @@ def bench(
     FiniteRange(0, 0.05),
     "Share of the machines that bursts of urgent needs request; they preempt batch work.",
     default=0.02,
+)
+@option(
+    "--buffer",
+    FiniteRange(0, 1),
+    "Keep idle machines that can replace any rack, and this share of machines in use besides.",
+)
+@click.option(
+    "--consolidate",
+    is_flag=True,
+    help="Replace machines by cheaper ones that have become free, a few at a time.",
 )
 @option(
     "--process-losses-per-hour",

@@ -109,7 +109,7 @@ def _on_the_clock(machines: int, needs: int, seed: int) -> dict[str, float]:
 def _neighbours(seed: int) -> Iterator[None]:
     """Runs threads with the other work of a shard for the duration of the measurement."""
     over = threading.Event()
-    work = (_fold_events, _call_providers, _scrape)
+    work = (_fold_events, _call_providers, _export)
     threads = [threading.Thread(target=_again, args=(one(seed), over)) for one in work]
     for one in threads:
         one.start()
@@ -126,9 +126,9 @@ def _again(once: Callable[[], object], over: threading.Event) -> None:
         once()
 
 
-def _neighbour(seed: int, *, cap: int, told: Instruments | None = None) -> Bench:
+def _neighbour(seed: int, *, cap: int, instruments: Instruments | None = None) -> Bench:
     made = _world(NEIGHBOUR_MACHINES, NEIGHBOUR_MACHINES, seed)
-    bench = Bench(made, monotonic_s, actions_per_cycle=cap, instruments=told)
+    bench = Bench(made, monotonic_s, actions_per_cycle=cap, instruments=instruments)
     bench.load_ms()
     bench.rollup_ms()
     bench.step()
@@ -155,11 +155,11 @@ def _call_providers(seed: int) -> Callable[[], object]:
     return calls
 
 
-def _scrape(seed: int) -> Callable[[], object]:
-    """Exports metrics as for a Prometheus scrape, over and over."""
-    told = Instruments(lap_s)
-    _neighbour(seed, cap=1000, told=told)
-    return told.prometheus
+def _export(seed: int) -> Callable[[], object]:
+    """Exports all measurements as JSON, over and over."""
+    instruments = Instruments(lap_s)
+    _neighbour(seed, cap=1000, instruments=instruments)
+    return lambda: msgspec.json.encode(instruments.as_json())
 
 
 def table(figures: dict[str, Any]) -> str:
@@ -197,7 +197,7 @@ def table(figures: dict[str, Any]) -> str:
     if not figures["satisfiable"]:
         lines.append("There are not enough machines for all needs.")
     if "loaded" in figures:
-        lines += ["", "Wall time, alone and beside folding, provider calls and scrapes:"]
+        lines += ["", "Wall time, alone and beside folding, provider calls and exports:"]
         for name, words in (("cold_ms", "cold cycle"), ("warm_ms", "warm cycle")):
             alone, loaded = figures["alone"][name], figures["loaded"][name]
             slower = figures["slower"][name]

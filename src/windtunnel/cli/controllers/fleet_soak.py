@@ -10,6 +10,8 @@ import windtunnel
 from windtunnel.cli.controllers.fleet_bench import reasons_in_words
 from windtunnel.core.clock import cpu_s
 from windtunnel.core.units import counted
+from windtunnel.fleet.planner.buffer import BufferLimits
+from windtunnel.fleet.planner.consolidation import ConsolidationLimits
 from windtunnel.twin.fleet.bound import CostGap
 from windtunnel.twin.fleet.soak import (
     DAY_S,
@@ -40,6 +42,8 @@ def soak_fleet(
     process_losses_per_hour: float | None,
     cycle_limit_s: float,
     urgent: float,
+    buffer: float | None,
+    consolidate: bool,
     progress: Callable[[float], None],
 ) -> dict[str, Any]:
     """Runs one soak; all its figures and its verdict, as plain data."""
@@ -56,6 +60,8 @@ def soak_fleet(
         shards=shards,
         process_losses_per_hour=process_losses_per_hour,
         urgent_share=urgent,
+        buffer=None if buffer is None else BufferLimits(share=buffer),
+        consolidation=ConsolidationLimits() if consolidate else None,
     )
     soak = Soak(plan, cpu_s)
     seen = soak.run(progress)

@@ -85,7 +85,7 @@ def fuzz(
     Exit codes: 0 no failure, 3 failures found, 130 interrupted (failures found so far are kept).
     """
     from windtunnel.core.clock import monotonic_s
-    from windtunnel.core.processes import processors
+    from windtunnel.core.system.processes import processors
     from windtunnel.fuzz.campaign import Campaign
     from windtunnel.fuzz.documents import files_in
     from windtunnel.report.terminal.progress import bar
@@ -118,8 +118,8 @@ def fuzz(
                         update(done, len(before) + most, 0, f"{broken} broken")
                     else:
                         passed_s = int(monotonic_s() - started_s)
-                        told = f"{counted(campaign.seeds, 'seed')}, {broken} broken"
-                        update(passed_s, int(AN_HOUR_S * (hours or 0.0)), -1, told)
+                        counts = f"{counted(campaign.seeds, 'seed')}, {broken} broken"
+                        update(passed_s, int(AN_HOUR_S * (hours or 0.0)), -1, counts)
 
                 campaign.run(tasks(), jobs or processors(), show)
         except KeyboardInterrupt:

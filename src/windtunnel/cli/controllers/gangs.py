@@ -56,8 +56,10 @@ def validate(
     for name, said in warnings.items():
         for warning in said:
             click.echo(f"{name}: note: {warning}")
-    _tell_skipped(found)
-    click.echo(f"{file}: {', '.join(found.kinds)}: nothing is wrong")
+    _note_skipped(found)
+    notes = sum(map(len, warnings.values()))
+    verdict = f"no errors (notes: {notes})" if notes else "nothing is wrong"
+    click.echo(f"{file}: {', '.join(found.kinds)}: {verdict}")
 
 
 @gangs.command(short_help="Show the objects that a file of manifests creates, as a tree.")
@@ -74,7 +76,7 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
     from windtunnel.twin.kubernetes.render import lines_of, manifests_of, tree_of
 
     found = _load(file)
-    _tell_skipped(found)
+    _note_skipped(found)
     if as_json and as_yaml:
         raise InputError("--json and --yaml are two forms of the answer", hint="leave one out")
     if not found.sets:
@@ -164,7 +166,7 @@ def status(
         out.json(found)
     if not out.alone:
         show_status(found, screen(), wide=wide)
-    _tell_skipped(manifests)
+    _note_skipped(manifests)
     loops = played.recycle_loops()
     for sentence in loops:
         click.echo(f"note: {sentence}", err=True)
@@ -212,7 +214,7 @@ def _cluster(path: Path | None, machines: dict[str, int | None]) -> SimClusterSe
     return load_cluster(path)
 
 
-def _tell_skipped(found: Manifests) -> None:
+def _note_skipped(found: Manifests) -> None:
     """Reports skipped objects on standard error, so that standard output stays as requested."""
     if found.foreign:
         click.echo(f"note: not gangs, and skipped: {', '.join(found.foreign)}", err=True)

@@ -164,7 +164,7 @@ def _columns(options: Mapping[str, Any], file: ColumnsFile | None) -> dict[str, 
 
 def _text(value: str | None, where: str) -> str:
     """The text of an option, or of the file that it names after an @."""
-    from windtunnel.core.files import read_bounded
+    from windtunnel.core.system.files import read_bounded
 
     if value is None:
         return ""

@@ -117,8 +117,8 @@ def _run(
     except WindtunnelError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever else it is, it is our fault
-        told = "".join(traceback.format_exception(error))
-        click.echo(printable(prepared.keys.redact_text(told)), err=True, nl=False)
+        text = "".join(traceback.format_exception(error))
+        click.echo(printable(prepared.keys.redact_text(text)), err=True, nl=False)
         what = f"a bug of windtunnel stopped the run: {type(error).__name__}: {error}"
         raise InvariantBroken(
             prepared.keys.redact_text(what),

@@ -206,11 +206,12 @@ def build_intake(
     from windtunnel.core.clock import unix_s
     from windtunnel.core.random import Streams
     from windtunnel.core.signals import Signals
+    from windtunnel.engine.overheads import Overheads
     from windtunnel.engine.server import Server
     from windtunnel.engine.views import ServerCaches
     from windtunnel.live.emulate.app import Backend, RequestIntake, Served
     from windtunnel.live.emulate.backends import InstantBackend, PacedBackend
-    from windtunnel.live.emulate.engine import Engine, ServerOverheads
+    from windtunnel.live.emulate.engine import Engine
     from windtunnel.live.emulate.faults import FaultDraw
     from windtunnel.live.emulate.metrics import Metrics
     from windtunnel.live.emulate.prompts import PrefixSharing
@@ -222,7 +223,7 @@ def build_intake(
     from windtunnel.workload.lengths import LengthDraw
 
     servers: list[Server] = []
-    overheads: list[ServerOverheads] = []
+    overheads: list[Overheads] = []
     pools: list[str] = []
     for pool in plan.pools:
         shape = shape_of(pool)
@@ -235,15 +236,7 @@ def build_intake(
             server = Server(len(servers), limits, step_time)
             server.token_overhead_s = own.accumulating_s
             servers.append(server)
-            overheads.append(
-                ServerOverheads(
-                    own.queueing_s,
-                    own.per_token_s,
-                    own.completion_s,
-                    own.accumulating_s,
-                    own.per_prompt_token_s,
-                )
-            )
+            overheads.append(own)
             pools.append(pool.name)
     caches = settings.speedup < math.inf and any(s.limits.prefix_caching for s in servers)
     streams = Streams(plan.seed)

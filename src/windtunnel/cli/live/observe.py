@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,7 +123,8 @@ def observe(
         figures = tally.figures(watch.seconds)
         out.json(figures)
     if not out.alone:
-        show_observation(figures, str(output) if trace.rows else None)
+        path = str(output) if trace.rows else None
+        show_observation(figures, path, goodput=tally.has_targets)
     _leave(done=done, requests=figures["requests"])
 
 
@@ -158,25 +158,24 @@ class ObserverRun:
     async def run(self, server: Endpoint, options: SendOptions) -> bool:
         """Runs to the end of the traffic; False if it was interrupted."""
         from windtunnel.live.observe.observer import Observer
+        from windtunnel.live.system import stop_signals
         from windtunnel.report.terminal.progress import status_line
 
         observer = Observer(traffic_of(self._plan), server, self._writer, options, self._record)
         interrupted: list[bool] = []
 
-        def stop() -> None:
+        def stop(_: object) -> None:
             interrupted.append(True)
             observer.stop()
 
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
         try:
-            with status_line(sys.stderr, patience_s=0.0, anywhere=True) as line:
+            with (
+                stop_signals(stop),
+                status_line(sys.stderr, patience_s=0.0, anywhere=True) as line,
+            ):
                 await observer.run(None if line is None else lambda o: line.show(self._said(o)))
         finally:
             self.seconds = observer.now_s
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
         return not interrupted
 
     def _said(self, observer: Observer) -> Callable[[float], str]:

@@ -54,8 +54,12 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
 @click.option("--metrics-port", type=click.IntRange(0, 65535), default=9445, metavar="PORT",
               help="Port of /metrics, /healthz and /readyz; 0 takes a free port. "
               "[default: 9445]")  # fmt: skip
+@click.option("--host", metavar="ADDRESS",
+              help="Address of these ports. [default: all addresses in a pod, otherwise "
+              "127.0.0.1]")  # fmt: skip
 @click.option("--log", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Write observations and decisions to this event log.")  # fmt: skip
+              help="Write observations and decisions to this event log. It is rotated at "
+              "256 MiB, and 16 rotated files are kept.")  # fmt: skip
 @click.option("--dry-run", is_flag=True,
               help="Observe and decide without writing to the cluster.")  # fmt: skip
 @click.pass_context
@@ -68,6 +72,7 @@ def operate(
     lease_namespace: str,
     init_image: str | None,
     metrics_port: int,
+    host: str | None,
     webhook_port: int | None,
     log: Path | None,
     dry_run: bool,
@@ -101,6 +106,7 @@ def operate(
         OperatorProgram,
         operator_log,
         run_operator,
+        usual_host,
     )
 
     check_namespace(namespace, "--namespace")
@@ -135,6 +141,7 @@ def operate(
         context=context,
         namespace=namespace,
         lease_namespace=lease_namespace,
+        host=usual_host(os.environ) if host is None else host,
         metrics_port=metrics_port,
         init_image=image,
         log=log,

@@ -61,7 +61,7 @@ def rehearse(
     """
     from windtunnel.analysis.rehearsal import compare
     from windtunnel.cli.live.rehearsed import RehearsedScenario
-    from windtunnel.core.extras import need
+    from windtunnel.core.system.extras import need
     from windtunnel.report.files.folder import result_bytes
     from windtunnel.report.terminal.rehearsal import shown
 

@@ -16,7 +16,7 @@ from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Event
-from windtunnel.fleet.requests import GPU
+from windtunnel.fleet.demand.requests import GPU
 from windtunnel.gangs import names
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node, PodCliqueSet
 from windtunnel.gangs.servers import READY, PoolPods

@@ -128,7 +128,7 @@ def run(
 
     said: list[str] = []
 
-    def told(one: "ShadowTick") -> None:
+    def on_tick(one: "ShadowTick") -> None:
         nonlocal said
         says = [*program.problems(), *counts_of(program.data())]
         for text in says:
@@ -140,7 +140,9 @@ def run(
         note(f"not known: {text}")
 
     bound = listen(host, port)
-    program.run(bound, lambda url: click.echo(f"forecasts on {url}, /forecast and /metrics"), told)
+    program.run(
+        bound, lambda url: click.echo(f"forecasts on {url}, /forecast and /metrics"), on_tick
+    )
 
 
 @shadow.command(short_help="Ask what would happen now if something were different.")

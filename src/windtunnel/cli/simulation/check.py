@@ -88,10 +88,10 @@ def check(
     """
     from windtunnel.report.files.check_markdown import check_markdown
     from windtunnel.report.files.folder import result_bytes
-    from windtunnel.report.page.check import check_page
-    from windtunnel.report.terminal.check import DATA, MARKDOWN, PAGE, show
+    from windtunnel.report.page.searches.comparison import check_page
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.progress import counting
+    from windtunnel.report.terminal.searches.check import DATA, MARKDOWN, PAGE, show
     from windtunnel.search.check.check import CheckAsk
     from windtunnel.search.check.check import check as run_check
     from windtunnel.search.check.limits import limits_of

@@ -1,6 +1,7 @@
 """`windtunnel compare`: compares designs on the same traffic, or a scenario with a trace."""
 
 import itertools
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,9 @@ from windtunnel.cli.options import (
 from windtunnel.cli.places import Output, Place, folder_of, in_folder, keep_apart, traces_of
 from windtunnel.cli.simulation.simulate import load_plan
 from windtunnel.core.errors import InputError, InputFaults, nearest
-from windtunnel.search.sweep.axes import split_values
+from windtunnel.search.point import written
+from windtunnel.search.sweep.axes import Axis, axes_of
+from windtunnel.settings.document import Plain
 
 if TYPE_CHECKING:
     from windtunnel.search.arena.contestants import Contestant
@@ -113,10 +116,10 @@ def compare(
     both side by side, and suggest what to recalibrate.
     """
     from windtunnel.report.files.folder import result_bytes
-    from windtunnel.report.page.comparison import comparison_page
-    from windtunnel.report.terminal.comparison import DATA, PAGE, show
+    from windtunnel.report.page.searches.comparison import comparison_page
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.progress import counting
+    from windtunnel.report.terminal.searches.comparison import DATA, PAGE, show
     from windtunnel.search.repeats.comparison import compare as hold_against
 
     if real is not None:
@@ -154,11 +157,19 @@ def compare(
 
 def _compare_folders(folders: Sequence[Path], output: str | None, json_to: str | None) -> None:
     """Compares finished runs."""
-    from windtunnel.analysis.run_folder import ALL, SCENARIO, result_of, scenario_of, whole
+    from windtunnel.analysis.run_folder import (
+        ALL,
+        SCENARIO,
+        refuse_damaged,
+        refuse_misfit,
+        result_of,
+        scenario_of,
+        whole,
+    )
     from windtunnel.report.files.folder import result_bytes
-    from windtunnel.report.page.comparison import comparison_page
-    from windtunnel.report.terminal.comparison import DATA, PAGE, show
+    from windtunnel.report.page.searches.comparison import comparison_page
     from windtunnel.report.terminal.layout import screen
+    from windtunnel.report.terminal.searches.comparison import DATA, PAGE, show
     from windtunnel.search.repeats.comparison import FinishedRun, compare_finished
 
     _refuse_options(OF_RUNS, "the runs have ended", "-o and --json beside folders of runs")
@@ -175,6 +186,9 @@ def _compare_folders(folders: Sequence[Path], output: str | None, json_to: str |
         FinishedRun(name, result_of(path), scenario_of(path / SCENARIO))
         for name, path in zip(names, folders, strict=True)
     ]
+    for path, run in zip(folders, runs, strict=True):
+        refuse_misfit(path, run.result)
+        refuse_damaged(path)
     with whole(folders[0]):
         called = f"compare-{runs[0].scenario['name']}"
     place = folder_of(output, json_to, called, REPLACED)
@@ -215,13 +229,8 @@ def _designs(
     if not scenarios:
         hint = "give two scenarios, or one and --vary"
         raise InputError("there is nothing to compare", hint=hint)
-    keys = [text.partition("=")[0].strip() for text in varied]
-    for key in keys:
-        if keys.count(key) > 1:
-            hint = f"give all values at once: --vary {key}=A,B,C"
-            raise InputError("this path is varied twice", where=f"--vary {key}", hint=hint)
-    axes = [_values(text) for text in varied]
-    combinations = list(itertools.product(*axes))
+    axes = axes_of(varied) if varied else []
+    combinations = list(itertools.product(*map(_variants, axes)))
     count = len(scenarios) * len(combinations)
     if count == 1:
         raise InputError(
@@ -282,24 +291,26 @@ def _distinct(names: list[str], paths: list[Path]) -> list[str]:
     ]
 
 
-def _values(text: str) -> list[DesignVariant]:
-    path, equals, listed = text.partition("=")
-    where = f"--vary {text}"
-    allowed = "PATH=A,B,..., as in serving.pools.0.replicas=2,4,8"
-    if not equals or not path.strip():
-        raise InputError("this is not a path and its values", where=where, allowed=allowed)
-    if path.strip() == "seed":
-        what = "every design runs with the same seeds, so a seed makes no design"
-        raise InputError(what, where=where, hint="--seeds says how many, --seed the first of them")
-    values = [value.strip() for value in split_values(listed)]
-    if len(values) < 2 or not all(values):
-        raise InputError("these are not two or more values", where=where, allowed=allowed)
-    if path.strip() == "name":
-        raise InputError("a name makes no design", where=where, allowed=allowed)
-    if len(set(values)) < len(values):
-        raise InputError("a value is given twice", where=where)
-    key = path.strip().rpartition(".")[2]
-    return [DesignVariant(f"{path}={value}", _name(key, value)) for value in values]
+def _variants(axis: Axis) -> list[DesignVariant]:
+    if axis.levels is None:
+        raise InputError(
+            "a range without steps makes no designs",
+            where=f"--vary {axis.path}={axis.range}",
+            allowed="values, or a range with a step: A,B,... or LOW..HIGH:STEP",
+        )
+    key = axis.path.rpartition(".")[2]
+    texts = [_text(value) for value in axis.levels]
+    return [DesignVariant(f"{axis.path}={text}", _name(key, text)) for text in texts]
+
+
+def _text(value: Plain) -> str:
+    """A value as it is written after `--set PATH=`."""
+    if not isinstance(value, dict | list):
+        return written(value)
+    import yaml
+
+    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf)
+    return text.strip()
 
 
 def _name(key: str, value: str) -> str:
@@ -338,11 +349,11 @@ def _compare_policies(
 ) -> None:
     """Runs policies on one scenario, and shows the SLO attainment and cost of each."""
     from windtunnel.report.files.folder import result_bytes
-    from windtunnel.report.page.arena import arena_page
-    from windtunnel.report.terminal.arena import show_arena
-    from windtunnel.report.terminal.comparison import DATA, PAGE
+    from windtunnel.report.page.searches.arena import arena_page
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.progress import bar
+    from windtunnel.report.terminal.searches.arena import show_arena
+    from windtunnel.report.terminal.searches.comparison import DATA, PAGE
     from windtunnel.search.arena.arena import Arena
     from windtunnel.search.arena.cases import cases_of
 

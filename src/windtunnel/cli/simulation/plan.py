@@ -88,9 +88,9 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     and writes a folder with report.html and plan.json. Exit 1: nothing is good enough.
     """
     from windtunnel.report.files.folder import result_bytes
-    from windtunnel.report.page.plan import plan_page
+    from windtunnel.report.page.searches.plan import plan_page
     from windtunnel.report.terminal.layout import screen
-    from windtunnel.report.terminal.plan import DATA, FILES, PAGE, PlannedScenario, show
+    from windtunnel.report.terminal.searches.plan import DATA, FILES, PAGE, PlannedScenario, show
     from windtunnel.search.point import Origin
 
     question = _question(asked)

@@ -40,9 +40,9 @@ def sensitivity(scenario: Path, varied: tuple[str, ...], **asked: Any) -> None:
     setting, and writes a folder: report.html, and results.parquet with all points. The same command
     continues an interrupted study.
     """
-    from windtunnel.report.page.sensitivity import sensitivity_page
+    from windtunnel.report.page.searches.sensitivity import sensitivity_page
     from windtunnel.report.terminal.layout import screen
-    from windtunnel.report.terminal.sensitivity import show
+    from windtunnel.report.terminal.searches.sensitivity import show
     from windtunnel.search.sensitivity import indices_of
 
     study = _plan(scenario, varied, asked)

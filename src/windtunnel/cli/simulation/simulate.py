@@ -131,8 +131,9 @@ def simulate(
     for sentence in plan.notes:
         note(f"note: {sentence}")
     note_estimate([plan])
-    if output is None and (output := folder_of(output, json_to, run_name(plan))) is not None:
-        _note_another_run(Path(output), plan)
+    is_named = output is not None
+    if (output := folder_of(output, json_to, run_name(plan))) is not None:
+        _note_another_run(Path(output), plan, is_named=is_named)
     written = {**in_folder(output, ALL), "--json": json_to, "--perfetto": perfetto}
     keep_apart({"the scenario": scenario, **traces_of(plan)}, written)
     also: dict[str, Path] = {}
@@ -167,11 +168,11 @@ def simulate(
         out.json(done.result)
     if trace.cut:
         note(f"{perfetto}: {trace.cut}")
-    _tell(done, plan, folder.path if folder else None, also, alone=out.alone)
+    _show_results(done, plan, folder.path if folder else None, also, alone=out.alone)
 
 
-def _note_another_run(folder: Path, plan: "ScenarioPlan") -> None:
-    """Notes that a folder named after the scenario has a run of different settings."""
+def _note_another_run(folder: Path, plan: "ScenarioPlan", *, is_named: bool) -> None:
+    """Notes that a folder, which `-o` named or the scenario, has a run of different settings."""
     import msgspec
 
     from windtunnel.analysis.run_folder import RESULT
@@ -182,11 +183,12 @@ def _note_another_run(folder: Path, plan: "ScenarioPlan") -> None:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, LookupError):
         return
     if earlier != plan.sha256:
-        says = "has a run of this name and seed with other settings, which is replaced"
-        note(f"{folder} {says}; -o DIR keeps it")
+        which = "other settings" if is_named else "this name and seed with other settings"
+        hint = "" if is_named else "; -o DIR keeps it"
+        note(f"{folder} has a run of {which}, which is replaced{hint}")
 
 
-def _tell(
+def _show_results(
     done: "Run", plan: "ScenarioPlan", place: Path | None, also: Mapping[str, Path], *, alone: bool
 ) -> None:
     """Shows the results; if the run ended early, exits with the corresponding status."""

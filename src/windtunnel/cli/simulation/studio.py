@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def studio(folder: Path, runs: Path, port: int, host: str, attached: tuple[str, 
     are shown while you type, charts update during a run, and a click explains a slow request.
     Ctrl-C stops it. The environment variable WINDTUNNEL_STUDIO_TOKEN may hold the token.
     """
-    from windtunnel.live.emulate.serving import listen, run
+    from windtunnel.live.emulate.serving import EVERYWHERE, listen, run
     from windtunnel.studio.app import Studio, is_loopback, new_token
 
     if folder.is_file():
@@ -57,7 +58,12 @@ def studio(folder: Path, runs: Path, port: int, host: str, attached: tuple[str, 
         return served.app(token)
 
     def ready(url: str) -> None:
-        click.echo(f"the studio is at {url}/{'' if token is None else f'?token={token}'}")
+        path = "/" if token is None else f"/?token={token}"
+        click.echo(f"the studio is at {url}{path}")
+        if host in EVERYWHERE:
+            port_taken = url.rpartition(":")[2]
+            there = f"http://{socket.gethostname()}:{port_taken}{path}"
+            click.echo(f"from other machines, by this one's name or address: {there}")
 
     try:
         run(build, listen(host, port), ready)

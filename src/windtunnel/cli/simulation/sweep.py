@@ -49,9 +49,9 @@ def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **a
     table of means, and writes a folder: report.html with Pareto fronts, results.parquet with a row
     per point and seed. The same command continues an interrupted sweep. Exit 1: a point failed.
     """
-    from windtunnel.report.page.sweep import sweep_page
+    from windtunnel.report.page.searches.sweep import sweep_page
     from windtunnel.report.terminal.layout import screen
-    from windtunnel.report.terminal.sweep import show
+    from windtunnel.report.terminal.searches.sweep import show
     from windtunnel.search.sweep.summary import summary_of
 
     planned = _prepare(scenario, varied, metrics, asked)

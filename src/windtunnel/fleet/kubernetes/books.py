@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.demand import Demand
-from windtunnel.fleet.requests import DemandRow
+from windtunnel.fleet.demand.demand import Demand
+from windtunnel.fleet.demand.requests import DemandRow
 from windtunnel.fleet.requirements import MachineRequirement
 
 ROWS: Final = "rows"

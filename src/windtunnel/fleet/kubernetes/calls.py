@@ -43,12 +43,12 @@ def first_call(
         return create_call(fleet, machine.id, pool.settings, pool.live, note, why)
     assert claim is not None
     if operation == DELETE:
-        return delete_call(machine.id, claim, "idle for longer than its kind is held")
+        return delete_call(machine.id, claim, "idle for longer than its kind is kept")
     if operation == CONFIGURE:
         return noted(machine, note, "it joins")
     held = machine.note.need if machine.note is not None else record.holder
     drains = msgspec.structs.replace(note, goal=DRAIN, need=held, promised=order.need)
-    why = "another need gets it" if order.need is not None else "no need counts on it"
+    why = "it is given to another need" if order.need is not None else "no need requires it"
     return noted(machine, drains, why)
 
 
@@ -85,7 +85,7 @@ def follow_up(
             return [node.patch(name, "the notice was taken back", cordon=False)]
     elif record.state == IDLE_STATE:
         if not node.is_idle or node.cordoned_by_us:
-            why = "no need counts on it"
+            why = "no need requires it"
             return [node.patch(name, why, idle=True, cordon=_uncordon(node), need="")]
         # They were bound before a scheduler saw the taint.
         bound = {uid: one for uid, one in pods.items() if not one.parks}

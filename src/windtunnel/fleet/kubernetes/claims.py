@@ -2,7 +2,9 @@
 
 from typing import Any, Final
 
+from windtunnel.core.kubernetes import Received
 from windtunnel.core.taints import taint_of
+from windtunnel.fleet.demand.requests import ACCELERATOR, CPU, GPU, MEMORY
 from windtunnel.fleet.kubernetes.objects import (
     CLAIM,
     CREATE,
@@ -14,12 +16,10 @@ from windtunnel.fleet.kubernetes.objects import (
     POOL,
     FleetCall,
     Note,
-    Received,
     condition,
     is_true,
 )
 from windtunnel.fleet.kubernetes.settings import LivePool
-from windtunnel.fleet.requests import ACCELERATOR, CPU, GPU, MEMORY
 from windtunnel.fleet.settings import FleetPool
 from windtunnel.fleet.shape import INSTANCE_TYPE, ZONE
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from windtunnel.core.errors import MALFORMED, InputError, NoFixedPoint
+from windtunnel.core.kubernetes import Received
 from windtunnel.core.loop import INFINITY
 from windtunnel.core.random import Streams
-from windtunnel.fleet.cluster_demand import (
+from windtunnel.fleet.demand.cluster import (
     UNKNOWN,
     ApartOf,
     ClusterDemand,
@@ -14,6 +15,7 @@ from windtunnel.fleet.cluster_demand import (
     Fields,
     TermsOf,
 )
+from windtunnel.fleet.demand.roll_up import RollUp
 from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.kubernetes.books import LARGEST_BOOKS, ROWS, RowBooks, books_of
 from windtunnel.fleet.kubernetes.objects import (
@@ -21,7 +23,6 @@ from windtunnel.fleet.kubernetes.objects import (
     CONFIG_MAP,
     FleetCall,
     ProviderOutcome,
-    Received,
 )
 from windtunnel.fleet.kubernetes.provider import KubernetesProvider
 from windtunnel.fleet.kubernetes.settings import FleetFile
@@ -30,7 +31,6 @@ from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.orders import ExecutionLimits
 from windtunnel.fleet.planner.actions import ACTIONS, VERDICTS, CyclePlan
 from windtunnel.fleet.provider import FROM_THE_START
-from windtunnel.fleet.roll_up import RollUp
 from windtunnel.fleet.shard import Shard, Territory
 from windtunnel.fleet.sharding.membership import ShardMember
 from windtunnel.fleet.sharding.messages import Instruction

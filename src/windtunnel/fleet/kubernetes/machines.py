@@ -4,12 +4,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.kubernetes import Received
 from windtunnel.core.loop import INFINITY
 from windtunnel.core.taints import taint_of
-from windtunnel.fleet.kubernetes.objects import Note, Received
+from windtunnel.fleet.demand.requests import ACCELERATOR, GPU, TAINTS, MachineKind, taints_text
+from windtunnel.fleet.kubernetes.objects import Note
 from windtunnel.fleet.kubernetes.settings import LivePool
 from windtunnel.fleet.orders import MachineOrder
-from windtunnel.fleet.requests import ACCELERATOR, GPU, TAINTS, MachineKind, taints_text
 from windtunnel.fleet.settings import FleetPool
 from windtunnel.fleet.shape import BARE_METAL, ZONE, MachineShape, shape
 from windtunnel.settings.manifests import quantity

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from windtunnel.core.errors import MALFORMED, InputError
+from windtunnel.core.kubernetes import Metadata, Received
 from windtunnel.core.taints import NO_SCHEDULE, toleration_of
 from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.orders import Token
@@ -53,43 +54,6 @@ PATCH: Final = "patch"
 DELETE: Final = "delete"
 EVICT: Final = "evict"
 APPLY: Final = "apply"
-
-
-class ControllerRef(Protocol):
-    @property
-    def kind(self) -> str: ...
-
-
-class Metadata(Protocol):
-    """The metadata of an object, as far as it is read."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def resource_version(self) -> str: ...
-    @property
-    def labels(self) -> dict[str, str]: ...
-    @property
-    def annotations(self) -> dict[str, str]: ...
-    @property
-    def deletion_timestamp(self) -> str | None: ...
-    @property
-    def controller(self) -> ControllerRef | None: ...
-
-
-class Received(Protocol):
-    """An object as received."""
-
-    @property
-    def metadata(self) -> Metadata: ...
-    @property
-    def spec(self) -> dict[str, Any]: ...
-    @property
-    def status(self) -> dict[str, Any]: ...
 
 
 class FleetCall(msgspec.Struct, frozen=True):

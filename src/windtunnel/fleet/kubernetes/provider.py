@@ -23,7 +23,9 @@ from typing import Final
 
 import msgspec
 
+from windtunnel.core.kubernetes import Received
 from windtunnel.core.loop import INFINITY
+from windtunnel.fleet.demand.requests import ACCELERATOR, DemandRow, MachineKind
 from windtunnel.fleet.kubernetes.calls import first_call, follow_up, noted
 from windtunnel.fleet.kubernetes.claims import (
     is_initialized,
@@ -43,7 +45,6 @@ from windtunnel.fleet.kubernetes.objects import (
     Note,
     PodOnNode,
     ProviderOutcome,
-    Received,
     note_of,
     pod_on_node,
 )
@@ -52,7 +53,6 @@ from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.orders import CREATE, DELETE, TAG, MachineOrder
 from windtunnel.fleet.provider import CAPACITY, PAGE, PERMANENT, STEPS, ChangeLog, Completion, Page
-from windtunnel.fleet.requests import ACCELERATOR, DemandRow, MachineKind
 from windtunnel.fleet.shape import ZONE
 from windtunnel.fleet.states import (
     CONFIGURED,

@@ -75,23 +75,6 @@ class NeedVerdict(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-NONE: Final = 0
-MEDIUM: Final = 1
-HIGH: Final = 2
-CONFIDENCE: Final = ("none", "medium", "high")
-"""By number: nothing matches; machines could be created; there are idle machines."""
-
-
-class Hint(msgspec.Struct, frozen=True, gc=False):
-    """What a cluster could get if it asked for more."""
-
-    cluster: str
-    fingerprint: str
-    confidence: int
-    price_per_hour: float
-    """The price of the cheapest free machine; 0: none is free."""
-
-
 class CyclePlan(msgspec.Struct):
     """The decisions of one cycle."""
 
@@ -103,25 +86,23 @@ class CyclePlan(msgspec.Struct):
     """The needs that are not satisfied."""
     needs: int
     """The number of needs; those without a shortfall are satisfied."""
-    hints: list[Hint] = []
-    """What clusters could get more of, as far as it changed."""
 
 
 IDLE_REASON: Final = "the cheapest idle machine that matches"
 SPECULATIVE_REASON: Final = "the cheapest that can be created: no idle machine matches"
-SURPLUS_REASON: Final = "another need of the cluster has it to spare"
-OWN_VICTIM_REASON: Final = "a need of lower priority in the same cluster had it"
-VICTIM_REASON: Final = "the best to take from needs of lower priority"
-RECLAIM_REASON: Final = "no need of its cluster counts on it"
-DELETE_REASON: Final = "idle for longer than its kind is held"
+SURPLUS_REASON: Final = "surplus of another need of the cluster"
+OWN_VICTIM_REASON: Final = "taken from a need of lower priority in the same cluster"
+VICTIM_REASON: Final = "the best machine to preempt from needs of lower priority"
+RECLAIM_REASON: Final = "no need of its cluster requires it"
+DELETE_REASON: Final = "idle for longer than its kind is kept"
 
 WHY: Final = (
-    "machines that are there or on their way cover it",
-    "the rest is being drained from needs of lower priority",
-    "machines would suffice, but not within one domain or evenly enough",
+    "machines that exist or are on their way cover it",
+    "the rest is being preempted from needs of lower priority",
+    "there are enough machines, but not within one domain or evenly enough",
     "all machines that match belong to needs of the same or a higher priority",
-    "no machine that is there, or can be had now, matches and can host the smallest unit",
-    "what needs of lower priority hold is not enough",
+    "no machine that exists or can be created now matches and can host the smallest unit",
+    "needs of lower priority do not hold enough machines",
     "the quota is used up: all machines that match are in use",
     "no machine that matches is free",
 )
@@ -140,7 +121,7 @@ def in_words(
     """
     why = TOO_FEW if verdict == NO_MATCHING_SUPPLY and some_match else WHY[verdict]
     if withheld:
-        why = f"{why}; {withheld} places are tried again later: their provider made no machine"
+        why = f"{why}; {withheld} places are tried again later: their provider created no machine"
     if not missing:
         return why
     amounts = ", ".join(f"{amount} {name}" for name, amount in missing)

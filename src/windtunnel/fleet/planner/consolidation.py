@@ -20,7 +20,7 @@ from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.planner.entries import THERE, ClusterHoldings, MachineEntry, NeedRow, Stock
 from windtunnel.fleet.states import CONFIGURED, DRAINING, IDLE
 
-REASON: Final = "a cheaper machine than one that the need has"
+REASON: Final = "cheaper than a machine that the need has"
 MOST_STOCKS: Final = 8
 """How many stocks are tried for a need: the cheapest with free machines."""
 MOST_NEW: Final = 64

@@ -7,12 +7,10 @@ Decisions are recorded in the inventory at once, so that the next cycle counts o
 
 from typing import Final
 
-from windtunnel.core.errors import InputError
 from windtunnel.fleet.instruments import (
     CALLS_TOTAL,
     CYCLE,
     EXCHANGE,
-    HINTS,
     PHASE_1,
     PHASE_2,
     PHASE_3,
@@ -48,9 +46,8 @@ from windtunnel.fleet.planner.actions import (
 )
 from windtunnel.fleet.planner.costs import RECLAIM_GRACE_S
 from windtunnel.fleet.planner.domains import find_whole, settle
-from windtunnel.fleet.planner.entries import THERE, MachineEntry, NeedRow, Supply
-from windtunnel.fleet.planner.exchange import MachineExchange
-from windtunnel.fleet.planner.hints import Hints
+from windtunnel.fleet.planner.entries import MachineEntry, NeedRow, Supply
+from windtunnel.fleet.planner.exchange.exchange import MachineExchange
 from windtunnel.fleet.planner.inventory import Inventory
 from windtunnel.fleet.planner.moves import Moves
 from windtunnel.fleet.planner.packing import missing
@@ -73,34 +70,31 @@ class Planner:
         self._moves: Final = Moves(self.inventory, self._supplies)
         self._exchange: Final = MachineExchange(self._moves)
         self._preemption: Final = Preemption(self._moves)
-        self._hints: Final = Hints(self._supplies)
         self._short: list[NeedRow] = []
 
     def cycle(self, now_s: float) -> CyclePlan:
         """Decides what to do now. A second call without a change yields no actions."""
-        told = self.instruments
-        began = told.begin()
+        instruments = self.instruments
+        began = instruments.begin()
         self._preemption.start()
         self._supplies.refresh()
         rows = self._rows_to_look_at()
-        snapped = told.lap(SNAPSHOT)
+        snapped = instruments.lap(SNAPSHOT)
         self._seed(rows)
-        told.lap(SEED)
+        instruments.lap(SEED)
         short = self._acquire_all(rows)
-        acquired = told.last_s
+        acquired = instruments.last_s
         shortfalls = self._preempt(short)
-        preempted = told.lap(PREEMPTION)
+        preempted = instruments.lap(PREEMPTION)
         self._reclaim()
-        told.lap(RECLAIMING)
+        instruments.lap(RECLAIMING)
         self._release(now_s)
-        released = told.lap(RELEASING)
-        hints = self._hints.tell(now_s)
-        plan = self._moves.finish(shortfalls, self.needs.live, hints)
-        ended = told.lap(HINTS)
-        told.took(PHASE_1, acquired - snapped)
-        told.took(PHASE_2, preempted - acquired)
-        told.took(PHASE_3, released - preempted)
-        told.took(CYCLE, ended - began)
+        plan = self._moves.finish(shortfalls, self.needs.live)
+        ended = instruments.lap(RELEASING)
+        instruments.took(PHASE_1, acquired - snapped)
+        instruments.took(PHASE_2, preempted - acquired)
+        instruments.took(PHASE_3, ended - preempted)
+        instruments.took(CYCLE, ended - began)
         return plan
 
     def supply_of(self, row: NeedRow) -> Supply:
@@ -118,20 +112,6 @@ class Planner:
     def would_keep(self, row: NeedRow, entries: list[MachineEntry]) -> list[MachineEntry]:
         """The machines that a row would keep out of these suitable ones, if all were ready."""
         return self._moves.would_keep(row, entries)
-
-    def explain(self, key: NeedKey) -> NeedVerdict:
-        """The outcome of the last cycle for a need, with what it has and what it lacks."""
-        row = self.inventory.rows.get(key)
-        if row is None or not row.live:
-            raise InputError(
-                f"cluster {key.cluster!r} does not ask for it", where=f"need {key.fingerprint}"
-            )
-        there = sum(entry.stage() == THERE and not entry.spare for entry in row.held)
-        coming = sum(entry.stage() > THERE for entry in row.held)
-        verdict = SATISFIED if row.whole else row.verdict
-        left = () if row.whole else row.left
-        words = f"{self._in_words(row, verdict, left)} ({there} there, {coming} on their way)"
-        return NeedVerdict(key, verdict, words)
 
     def _rows_to_look_at(self) -> list[NeedRow]:
         """The rows that changed or are short, in the order of service."""
@@ -173,19 +153,19 @@ class Planner:
         A few rows on the same path share a lap: reading a clock for each would cost more than it is
         worth.
         """
-        told, supplies = self.instruments, self._supplies
+        instruments, supplies = self.instruments, self._supplies
         wanting = [row for row in rows if row.live and not row.whole]
         builds = supplies.builds
         supplied = [supplies.of(row) for row in wanting]
         if supplies.builds > builds:
-            told.laps(POOL_BUILD, supplies.builds - builds)
+            instruments.laps(POOL_BUILD, supplies.builds - builds)
         calls: dict[str, int] = {}
         path, together = "", 0
         for row, supply in zip(wanting, supplied, strict=True):
             before = path
             path = _path(row)
             if together and (path != before or together == ROWS_PER_LAP):
-                told.laps(before, together)
+                instruments.laps(before, together)
                 together = 0
             began = len(self._moves.actions)
             self._acquire(row, supply)
@@ -193,14 +173,14 @@ class Planner:
             calls[path] = calls.get(path, 0) + 1
             together += 1
         if together:
-            told.laps(path, together)
+            instruments.laps(path, together)
         for name, times in calls.items():
-            told.count(CALLS_TOTAL, (name,), times)
+            instruments.count(CALLS_TOTAL, (name,), times)
         if self._exchange.run():
             for row in wanting:
                 if not row.whole and not row.same:
                     self._acquire(row, supplies.of(row))  # from what others no longer need
-        told.lap(EXCHANGE)
+        instruments.lap(EXCHANGE)
         return [row for row in wanting if not row.whole]
 
     def _acquire(self, row: NeedRow, supply: Supply) -> None:
@@ -223,7 +203,7 @@ class Planner:
     def _preempt(self, short: list[NeedRow]) -> list[NeedVerdict]:
         """Phase 2: preempts needs of lower priority; returns the verdicts on rows still short."""
         self._preemption.settle_promises([row for row in short if not row.same or row.domain])
-        told: list[NeedVerdict] = []
+        verdicts: list[NeedVerdict] = []
         self._short = short
         highest = max(self.needs.priorities, default=0)
         for row in short:
@@ -236,11 +216,11 @@ class Planner:
             if row.verdict == PREEMPTING:
                 left = row.left  # machines being drained are not available yet
             if row.verdict != SATISFIED:
-                told.append(
+                verdicts.append(
                     NeedVerdict(row.key, row.verdict, self._in_words(row, row.verdict, left))
                 )
                 self.instruments.count(VERDICTS_TOTAL, (VERDICTS[row.verdict],))
-        return told
+        return verdicts
 
     def _in_words(self, row: NeedRow, verdict: int, left: tuple[int, ...]) -> str:
         """Describes a verdict in a sentence, with the amounts for units without room."""

@@ -57,7 +57,7 @@ class MachineEntry:
         self.planned: u8 = NOTHING
         self.in_idle = False  # whether it is in its stock's list of idle machines
         self.in_quota = False  # the same for speculative ones
-        self.spare = False  # bound to a cluster in which no need counts on it
+        self.spare = False  # bound to a cluster in which no need requires it
         self.resting = False  # its drain was withdrawn in this cycle: it may not be taken
 
     def is_free(self) -> bool:
@@ -400,7 +400,6 @@ class Supply:
                 )
         self.values: Final = sorted(self.domains)
         self.members: Final[dict[NeedRow, None]] = {}  # rows with this supply
-        self.answer: tuple[int, float] | None = None  # the last hint to them
 
     def withheld(self) -> int:
         """Suitable places of offerings for which the provider had no capacity."""

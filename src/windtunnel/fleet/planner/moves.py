@@ -15,7 +15,6 @@ from windtunnel.fleet.planner.actions import (
     SURPLUS_REASON,
     Action,
     CyclePlan,
-    Hint,
     NeedVerdict,
 )
 from windtunnel.fleet.planner.entries import (
@@ -53,9 +52,9 @@ class Moves:
         self.actions: list[Action] = []
         self.withdrawn: list[str] = []
 
-    def finish(self, shortfalls: list[NeedVerdict], needs: int, hints: list[Hint]) -> CyclePlan:
+    def finish(self, shortfalls: list[NeedVerdict], needs: int) -> CyclePlan:
         """Returns the decisions since the last call."""
-        plan = CyclePlan(self.actions, sorted(self.withdrawn), shortfalls, needs, hints)
+        plan = CyclePlan(self.actions, sorted(self.withdrawn), shortfalls, needs)
         self.actions = []
         self.withdrawn = []
         return plan

@@ -22,20 +22,17 @@ class Supplies:
         self._by_key: Final[dict[str, int]] = {}
         self._indexed = 0
         self._made: Final[dict[tuple[str, Sizing], Supply]] = {}  # by fingerprint and sizes
-        self._asked: Final[dict[NeedRow, Need]] = {}
-        self._fresh: Final[dict[NeedRow, None]] = {}
+        self._needs: Final[dict[NeedRow, Need]] = {}
         self.builds = 0
 
-    def ask(self, row: NeedRow, need: Need) -> None:
+    def register(self, row: NeedRow, need: Need) -> None:
         """Registers the need of a row; its supply is found when it is first used."""
         self._leave(row)
-        self._asked[row] = need
-        self._fresh[row] = None
+        self._needs[row] = need
 
     def forget(self, row: NeedRow) -> None:
         self._leave(row)
-        self._asked.pop(row, None)
-        self._fresh.pop(row, None)
+        self._needs.pop(row, None)
 
     def _leave(self, row: NeedRow) -> None:
         supply = row.supply
@@ -44,18 +41,6 @@ class Supplies:
             if not supply.members:
                 self._made.pop(supply.key, None)
             row.supply = None
-
-    def all(self) -> list[Supply]:
-        """The supplies of all kinds of needs."""
-        return list(self._made.values())
-
-    def take_fresh(self) -> list[NeedRow]:
-        """Returns the rows registered anew since the last call, each with its supply found."""
-        fresh = list(self._fresh)
-        self._fresh.clear()
-        for row in fresh:
-            self.of(row)
-        return fresh
 
     def refresh(self) -> None:
         """Indexes new stocks, which may extend every supply."""
@@ -70,9 +55,8 @@ class Supplies:
                 self._by_key[key] = self._by_key.get(key, 0) | bit
         self._indexed = len(stocks)
         self._made.clear()
-        for row in self._asked:
+        for row in self._needs:
             row.supply = None
-            self._fresh[row] = None
 
     def of(self, row: NeedRow) -> Supply:
         """The supply of a registered row."""
@@ -81,7 +65,7 @@ class Supplies:
             key = (row.key.fingerprint, row.sizing)
             found = self._made.get(key)
             if found is None:
-                found = self._build(self._asked[row], key, row.domain_key)
+                found = self._build(self._needs[row], key, row.domain_key)
                 self._made[key] = found
             row.supply = found
             found.members[row] = None

@@ -134,16 +134,10 @@ class NeedsTable:
         sizing = self._inventory.sizing(tuple([size for size, _ in units]))
         row.counts = tuple([count for _, count in units])
         if before is None or row.sizing is not sizing:
-            self._supplies.ask(row, need)
+            self._supplies.register(row, need)
             row.sizing = sizing
         self._inventory.touch(row)
         return row
-
-    def drop(self, key: NeedKey) -> None:
-        """Removes a need that was withdrawn."""
-        rows = self._rows.get(key.cluster, {})
-        if key in rows:
-            self._drop(rows.pop(key))
 
     def _drop(self, row: NeedRow) -> None:
         self.live -= 1

@@ -1,4 +1,4 @@
-"""Assigns domains and clusters to shards, and moves machines between shards.
+"""Assigns domains to shards, and moves machines between shards.
 
 A machine belongs to the shard of its domain, unless it was moved. It moves in three steps: the
 donor gives it up and forgets it, then it is recorded here as the receiver's, then the receiver is
@@ -71,7 +71,6 @@ class Books(msgspec.Struct):
 
     term: int = 0
     domains: dict[str, str] = {}
-    clusters: dict[str, str] = {}
     shards: list[str] = []
     moved: dict[str, tuple[str, str]] = {}
     """By machine: the shard of its domain, and the shard that has it."""
@@ -94,7 +93,7 @@ class Coordinator:
         ] = {}  # as last reported, without moving machines
         self._rests: Final[dict[tuple[str, NeedKey], float]] = {}
 
-    # Domains and clusters of shards.
+    # Shards and their domains.
 
     def add_shard(self, name: str) -> None:
         if name not in self.books.shards:
@@ -111,28 +110,6 @@ class Coordinator:
                 where=f"domain {domain!r}",
                 hint="machines that are free move by themselves where they are wanted",
             )
-
-    def bind(self, cluster: str, shard: str | None = None) -> str:
-        """The shard of a cluster: the one named at first contact, or that with the fewest clusters.
-
-        A cluster stays with its shard.
-        """
-        bound = self.books.clusters.get(cluster)
-        if bound is None:
-            if shard is None:
-                if not self.books.shards:
-                    raise InputError("there is no shard", where=f"cluster {cluster!r}")
-                counts = dict.fromkeys(self.books.shards, 0)
-                for owner in self.books.clusters.values():
-                    counts[owner] += 1
-                shard = min(counts, key=lambda name: (counts[name], name))
-            self._known(shard)
-            self.books.clusters[cluster] = bound = shard
-        elif shard is not None and shard != bound:
-            raise InputError(
-                f"it is bound to shard {bound!r} and not to {shard!r}", where=f"cluster {cluster!r}"
-            )
-        return bound
 
     def _known(self, shard: str) -> None:
         if shard not in self.books.shards:

@@ -57,23 +57,23 @@ def extension_notes(manifest: SetManifest) -> list[str]:
             extensions(manifest)]  # fmt: skip
 
 
-def grove_faults(manifest: SetManifest) -> list[Fault]:
+def grove_faults(manifest: SetManifest) -> Iterator[Fault]:
     """Lists all that Grove's CRDs and webhooks, or Kubernetes on their behalf, would refuse."""
-    faults = [Fault(path, what, hint="leave it out") for path, what in extensions(manifest)]
+    for path, what in extensions(manifest):
+        yield Fault(path, what, hint="leave it out")
     metadata, template = manifest.metadata, manifest.spec.template
-    faults += _label_faults(metadata.labels, ("metadata", "labels"), values=True)
-    faults += _label_faults(metadata.annotations, ("metadata", "annotations"), values=False)
+    yield from _label_faults(metadata.labels, ("metadata", "labels"), values=True)
+    yield from _label_faults(metadata.annotations, ("metadata", "annotations"), values=False)
     for path, part in template.parts():
-        faults += _label_faults(part.annotations, (*path, "annotations"), values=False)
+        yield from _label_faults(part.annotations, (*path, "annotations"), values=False)
     for number, clique in enumerate(template.cliques):
         place: KeyPath = ("spec", "template", "cliques", number)
-        faults += _label_faults(clique.labels, (*place, "labels"), values=True)
+        yield from _label_faults(clique.labels, (*place, "labels"), values=True)
         needed = {"roleName": clique.spec.role_name, "replicas": clique.spec.replicas}
         for key, value in needed.items():
             if value is None:
                 what = "missing: Grove's CRD requires it"
-                faults.append(Fault((*place, "spec", key), what))
-    return faults
+                yield Fault((*place, "spec", key), what)
 
 
 def _label_faults(

@@ -9,13 +9,9 @@ from windtunnel.gangs.api.grove import extension_notes, grove_faults
 from windtunnel.gangs.api.other_kinds import (
     GangManifest,
     GroupManifest,
+    OtherManifest,
     PodCliqueManifest,
     TopologyManifest,
-    binding_faults,
-    clique_manifest_faults,
-    gang_faults,
-    group_manifest_faults,
-    levels_of,
 )
 from windtunnel.gangs.api.resolve import full_name, set_spec_of
 from windtunnel.gangs.api.set_rules import set_faults, warnings_of
@@ -28,7 +24,6 @@ from windtunnel.settings.faults import Fault, input_error
 from windtunnel.settings.manifests import (
     KEYS,
     NOUN,
-    Manifest,
     ManifestKind,
     is_foreign,
     manifest_of,
@@ -100,22 +95,30 @@ def load_manifests_text(
     documents = parse_documents(text, file, NOUN, KEYS)
     foreign = [document for document in documents if is_foreign(document, KINDS)]
     documents = [one for one in documents if one not in foreign] or documents
-    checked = [(document, manifest_of(document, KINDS)) for document in documents]
+    errors: list[InputError] = []
+    checked = []
+    for document in documents:
+        try:
+            checked.append((document, manifest_of(document, KINDS)))
+        except InputError as error:
+            errors.append(error)
     levels = {
-        manifest.metadata.name: levels_of(manifest)
+        manifest.metadata.name: manifest.levels()
         for _, manifest in checked
         if isinstance(manifest, TopologyManifest)
     }
     # A file without a topology is for a cluster that has its own.
-    known = levels or None
+    known = None if errors else levels or None
     before = {one.name: one.manifest for one in was.sets} if was is not None else {}
-    errors: list[InputError] = []
     sets, kinds, names = [], [], set()
     for document, manifest in checked:
         old = before.get(_name_of(manifest))
-        faults = _rule_faults(manifest, known, old)
-        if grove and isinstance(manifest, SetManifest):
-            faults += grove_faults(manifest)
+        faults: list[Fault] = []
+        if isinstance(manifest, SetManifest):
+            faults += set_rule_faults(manifest, known, old)
+            faults += grove_faults(manifest) if grove else ()
+        elif isinstance(manifest, OtherManifest):
+            faults += manifest.rule_faults()
         label = f"{document.data['kind']} {_name_of(manifest)}"
         if label in names:
             faults.append(Fault(("metadata", "name"), f"the file has {label} twice"))
@@ -159,21 +162,6 @@ def set_warnings(
     warnings = warnings_of(manifest) + extension_notes(manifest)
     warnings += topology_warnings(manifest.spec.template, levels)
     return warnings + (unused_replicas(old, manifest) if old is not None else [])
-
-
-def _rule_faults(
-    manifest: Manifest, levels: dict[str, dict[str, str]] | None, old: SetManifest | None
-) -> list[Fault]:
-    if isinstance(manifest, SetManifest):
-        return set_rule_faults(manifest, levels, old)
-    if isinstance(manifest, TopologyManifest):
-        return binding_faults(manifest)
-    if isinstance(manifest, PodCliqueManifest):
-        return clique_manifest_faults(manifest)
-    if isinstance(manifest, GroupManifest):
-        return group_manifest_faults(manifest)
-    assert isinstance(manifest, GangManifest)
-    return gang_faults(manifest)
 
 
 def _name_of(manifest: Any) -> str:

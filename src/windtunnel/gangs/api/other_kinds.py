@@ -1,5 +1,6 @@
 """The kinds that controllers write, and the topology that an administrator writes."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
@@ -47,16 +48,60 @@ class BindingSpec(ApiSection):
     )
 
 
-class TopologyManifest(GroveManifest):
+class OtherManifest(GroveManifest):
+    """A manifest of a kind that is not a set."""
+
+    def rule_faults(self) -> Iterator[Fault]:
+        """Yields the faults that involve more than one value."""
+        raise NotImplementedError
+
+
+class TopologyManifest(OtherManifest):
     """The topology of a cluster."""
 
     spec: BindingSpec = Field(description="The levels.")
 
+    def levels(self) -> dict[str, str]:
+        """Maps each domain to the key of its node label, broadest first."""
+        return {level.domain: level.key for level in self.spec.levels}
 
-class PodCliqueManifest(GroveManifest):
+    def rule_faults(self) -> Iterator[Fault]:
+        """Checks that domains, keys and schedulers are unique, and that schedulers are known and
+        support topologies."""
+        for key in ("domain", "key"):
+            seen: set[str] = set()
+            for number, level in enumerate(self.spec.levels):
+                value = level.domain if key == "domain" else level.key
+                if value in seen:
+                    path = ("spec", "levels", number, key)
+                    yield Fault(path, f"there is another level with the {key} {value!r}")
+                seen.add(value)
+        seen = set()
+        for number, binding in enumerate(self.spec.scheduler_topology_bindings or []):
+            name = binding.scheduler_name
+            path = ("spec", "schedulerTopologyBindings", number, "schedulerName")
+            if name not in SCHEDULERS:
+                what, hint = f"there is no scheduler {name!r}", nearest(name, SCHEDULERS)
+                yield Fault(path, what, ", ".join(TOPOLOGY_SCHEDULERS), hint)
+            elif name not in TOPOLOGY_SCHEDULERS:
+                what = f"the scheduler {name!r} does not support topologies"
+                yield Fault(path, what, ", ".join(TOPOLOGY_SCHEDULERS))
+            elif name in seen:
+                yield Fault(path, f"the scheduler {name!r} is there twice")
+            seen.add(name)
+
+
+class PodCliqueManifest(OtherManifest):
     """A clique as a controller creates it."""
 
     spec: CliqueSpec = Field(description="The clique.")
+
+    def rule_faults(self) -> Iterator[Fault]:
+        spec = self.spec
+        replicas = 1 if spec.replicas is None else spec.replicas
+        minimum = replicas if spec.min_available is None else spec.min_available
+        yield from pod_spec_faults(spec.pod_spec, ("spec", "podSpec"), new=False)
+        yield from _minimum_faults(replicas, minimum)
 
 
 class GroupSpec(ApiSection):
@@ -67,10 +112,13 @@ class GroupSpec(ApiSection):
     clique_names: list[AnyText] = Field(min_length=1, description="Its roles.")
 
 
-class GroupManifest(GroveManifest):
+class GroupManifest(OtherManifest):
     """A scaling group as a controller creates it."""
 
     spec: GroupSpec = Field(description="The group.")
+
+    def rule_faults(self) -> Iterator[Fault]:
+        yield from _minimum_faults(self.spec.replicas, self.spec.min_available)
 
 
 class ReferenceSpec(ApiSection):
@@ -132,78 +180,30 @@ class GangSpec(ApiSection):
     )
 
 
-class GangManifest(GroveManifest):
+class GangManifest(OtherManifest):
     """A gang as a scheduler receives it."""
 
     spec: GangSpec = Field(description="The gang.")
 
-
-def binding_faults(manifest: TopologyManifest) -> list[Fault]:
-    """Checks that domains, keys and schedulers are unique, and that schedulers are known and
-    support topologies."""
-    faults = []
-    for key in ("domain", "key"):
-        seen: set[str] = set()
-        for number, level in enumerate(manifest.spec.levels):
-            value = level.domain if key == "domain" else level.key
-            if value in seen:
-                path = ("spec", "levels", number, key)
-                faults.append(Fault(path, f"there is another level with the {key} {value!r}"))
-            seen.add(value)
-    seen = set()
-    for number, binding in enumerate(manifest.spec.scheduler_topology_bindings or []):
-        name = binding.scheduler_name
-        path = ("spec", "schedulerTopologyBindings", number, "schedulerName")
-        if name not in SCHEDULERS:
-            what, hint = f"there is no scheduler {name!r}", nearest(name, SCHEDULERS)
-            faults.append(Fault(path, what, ", ".join(TOPOLOGY_SCHEDULERS), hint))
-        elif name not in TOPOLOGY_SCHEDULERS:
-            what = f"the scheduler {name!r} does not support topologies"
-            faults.append(Fault(path, what, ", ".join(TOPOLOGY_SCHEDULERS)))
-        elif name in seen:
-            faults.append(Fault(path, f"the scheduler {name!r} is there twice"))
-        seen.add(name)
-    return faults
+    def rule_faults(self) -> Iterator[Fault]:
+        """Checks that pod group names are unique, and that packing constraints name existing
+        groups."""
+        names: set[str] = set()
+        for number, group in enumerate(self.spec.podgroups):
+            if group.name in names:
+                path = ("spec", "podgroups", number, "name")
+                yield Fault(path, f"there is another pod group {group.name!r}")
+            names.add(group.name)
+        for number, config in enumerate(self.spec.topology_constraint_group_configs or []):
+            within = ("spec", "topologyConstraintGroupConfigs", number, "podGroupNames")
+            for place, name in enumerate(config.pod_group_names):
+                if name not in names:
+                    what = f"there is no pod group {name!r}"
+                    yield Fault((*within, place), what, hint=nearest(name, names))
 
 
-def levels_of(manifest: TopologyManifest) -> dict[str, str]:
-    """Maps each domain to the key of its node label, broadest first."""
-    return {level.domain: level.key for level in manifest.spec.levels}
-
-
-def clique_manifest_faults(manifest: PodCliqueManifest) -> list[Fault]:
-    spec = manifest.spec
-    replicas = 1 if spec.replicas is None else spec.replicas
-    minimum = replicas if spec.min_available is None else spec.min_available
-    faults = pod_spec_faults(spec.pod_spec, ("spec", "podSpec"), new=False)
-    return faults + _minimum_faults(replicas, minimum)
-
-
-def group_manifest_faults(manifest: GroupManifest) -> list[Fault]:
-    return _minimum_faults(manifest.spec.replicas, manifest.spec.min_available)
-
-
-def _minimum_faults(replicas: int, minimum: int) -> list[Fault]:
+def _minimum_faults(replicas: int, minimum: int) -> Iterator[Fault]:
     """Checks `minAvailable`; replicas may be 0, as cliques and groups can be scaled to zero."""
     if minimum > replicas > 0:
         what = f"minAvailable {minimum} is above replicas {replicas}"
-        return [Fault(("spec", "minAvailable"), what, f"1 to {replicas}")]
-    return []
-
-
-def gang_faults(manifest: GangManifest) -> list[Fault]:
-    """Checks that pod group names are unique, and that packing constraints name existing groups."""
-    faults = []
-    names: set[str] = set()
-    for number, group in enumerate(manifest.spec.podgroups):
-        if group.name in names:
-            path = ("spec", "podgroups", number, "name")
-            faults.append(Fault(path, f"there is another pod group {group.name!r}"))
-        names.add(group.name)
-    for number, config in enumerate(manifest.spec.topology_constraint_group_configs or []):
-        for place, name in enumerate(config.pod_group_names):
-            if name not in names:
-                within = ("spec", "topologyConstraintGroupConfigs", number, "podGroupNames", place)
-                what = f"there is no pod group {name!r}"
-                faults.append(Fault(within, what, hint=nearest(name, names)))
-    return faults
+        yield Fault(("spec", "minAvailable"), what, f"1 to {replicas}")

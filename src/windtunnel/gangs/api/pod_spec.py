@@ -7,7 +7,7 @@ that typos are found, and the values that the gang layer and its placement use.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from windtunnel.core.errors import InputError, nearest
@@ -46,86 +46,78 @@ FORBIDDEN_ON_CREATE = ("topologySpreadConstraints", "nodeName")
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 
-def pod_spec_faults(pod: Mapping[str, Any], path: KeyPath, *, new: bool) -> list[Fault]:
+def pod_spec_faults(pod: Mapping[str, Any], path: KeyPath, *, new: bool) -> Iterator[Fault]:
     """Lists the faults of a pod spec; some apply only where the set is `new`."""
-    faults = _unknown(pod, POD_KEYS, path)
+    yield from _unknown(pod, POD_KEYS, path)
     if new:
         what = "not allowed in a clique: placement is decided for the whole gang"
-        faults += [Fault((*path, key), what) for key in FORBIDDEN_ON_CREATE if key in pod]
+        yield from (Fault((*path, key), what) for key in FORBIDDEN_ON_CREATE if key in pod)
     for key in ("containers", "initContainers"):
-        faults += _list_faults(pod.get(key), (*path, key), needed=key == "containers")
-    faults += _amount_faults(pod.get("overhead"), (*path, "overhead"))
+        yield from _list_faults(pod.get(key), (*path, key), needed=key == "containers")
+    yield from _amount_faults(pod.get("overhead"), (*path, "overhead"))
     try:
         check_pod_spec(pod)
     except InputError as error:
         inside = (error.where or "").split(".")
-        faults.append(Fault((*path, *inside), error.what, error.allowed))
+        yield Fault((*path, *inside), error.what, error.allowed)
     scheduler = pod.get("schedulerName")
     if scheduler is not None and not isinstance(scheduler, str):
-        faults.append(Fault((*path, "schedulerName"), is_not(scheduler, "text"), "a name"))
+        yield Fault((*path, "schedulerName"), is_not(scheduler, "text"), "a name")
     gates = pod.get("schedulingGates") or []
     if not isinstance(gates, list) or not all(_is_named(gate) for gate in gates):
         what = "these are not scheduling gates"
-        faults.append(Fault((*path, "schedulingGates"), what, "a list of mappings with a name"))
-    return faults
+        yield Fault((*path, "schedulingGates"), what, "a list of mappings with a name")
 
 
 def _is_named(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("name"), str)
 
 
-def _list_faults(containers: object, path: KeyPath, *, needed: bool) -> list[Fault]:
-    if containers is None and not needed:
-        return []
+def _list_faults(containers: object, path: KeyPath, *, needed: bool) -> Iterator[Fault]:
     allowed = "a list of containers" + (", at least one" if needed else "")
-    if containers is None:
-        return [Fault(path, "missing", allowed)]
-    if not isinstance(containers, list):
-        return [Fault(path, is_not(containers, "a list"), allowed)]
-    if needed and not containers:
-        return [Fault(path, "the list has no item", allowed)]
-    faults = []
-    for number, container in enumerate(containers):
-        faults += _container_faults(container, (*path, number))
-    return faults
+    if isinstance(containers, list):
+        if needed and not containers:
+            yield Fault(path, "the list has no item", allowed)
+        for number, container in enumerate(containers):
+            yield from _container_faults(container, (*path, number))
+    elif containers is not None:
+        yield Fault(path, is_not(containers, "a list"), allowed)
+    elif needed:
+        yield Fault(path, "missing", allowed)
 
 
-def _unknown(section: Mapping[str, Any], known: frozenset[str], path: KeyPath) -> list[Fault]:
-    faults = []
+def _unknown(section: Mapping[str, Any], known: frozenset[str], path: KeyPath) -> Iterator[Fault]:
     for key in section:
         if key not in known:
             hint = nearest(key, known) if len(key) < 100 else None
-            faults.append(Fault((*path, key), "unknown key", hint=hint))
-    return faults
+            yield Fault((*path, key), "unknown key", hint=hint)
 
 
-def _container_faults(container: object, path: KeyPath) -> list[Fault]:
+def _container_faults(container: object, path: KeyPath) -> Iterator[Fault]:
     if not isinstance(container, dict):
-        return [Fault(path, is_not(container, "a mapping"), "a container")]
-    faults = _unknown(container, CONTAINER_KEYS, path)
+        yield Fault(path, is_not(container, "a mapping"), "a container")
+        return
+    yield from _unknown(container, CONTAINER_KEYS, path)
     name = container.get("name")
     if not isinstance(name, str) or not DNS_LABEL.fullmatch(name):
         what = "missing" if name is None else is_not(name, "a DNS label")
-        faults.append(Fault((*path, "name"), what, "small letters, digits and '-', at most 63"))
-    faults += _env_faults(container.get("env") or [], (*path, "env"))
-    resources = container.get("resources")
-    if resources is None:
-        return faults
-    path = (*path, "resources")
-    if not isinstance(resources, dict):
-        return [*faults, Fault(path, is_not(resources, "a mapping"), "requests and limits")]
-    for kind in ("requests", "limits"):
-        faults += _amount_faults(resources.get(kind), (*path, kind))
-    return faults
+        yield Fault((*path, "name"), what, "small letters, digits and '-', at most 63")
+    yield from _env_faults(container.get("env") or [], (*path, "env"))
+    resources, path = container.get("resources"), (*path, "resources")
+    if isinstance(resources, dict):
+        for kind in ("requests", "limits"):
+            yield from _amount_faults(resources.get(kind), (*path, kind))
+    elif resources is not None:
+        yield Fault(path, is_not(resources, "a mapping"), "requests and limits")
 
 
-def _amount_faults(amounts: object, path: KeyPath) -> list[Fault]:
+def _amount_faults(amounts: object, path: KeyPath) -> Iterator[Fault]:
     if amounts is None:
-        return []
+        return
     allowed = "a quantity such as 2, 500m, 80Mi, 16Gi"
     if not isinstance(amounts, dict):
-        return [Fault(path, is_not(amounts, "a mapping"), f"resources, each with {allowed}")]
-    faults = []
+        yield Fault(path, is_not(amounts, "a mapping"), f"resources, each with {allowed}")
+        return
     for resource, amount in amounts.items():
         try:
             found = quantity(amount)
@@ -134,25 +126,24 @@ def _amount_faults(amounts: object, path: KeyPath) -> list[Fault]:
         except InputError as error:
             wrong = error.what
         if wrong:
-            faults.append(Fault((*path, resource), wrong, allowed))
-    return faults
+            yield Fault((*path, resource), wrong, allowed)
 
 
-def _env_faults(env: object, path: KeyPath) -> list[Fault]:
+def _env_faults(env: object, path: KeyPath) -> Iterator[Fault]:
     if not isinstance(env, list):
-        return [Fault(path, is_not(env, "a list"), "a list of names with values")]
-    faults, seen = [], set()
+        yield Fault(path, is_not(env, "a list"), "a list of names with values")
+        return
+    seen: set[str] = set()
     for number, entry in enumerate(env):
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
             allowed = "letters, digits, '-', '_' and '.', the first no digit"
             what = is_not(name, "a name of an environment variable")
-            faults.append(Fault((*path, number), what, allowed))
+            yield Fault((*path, number), what, allowed)
         elif name in seen:
-            faults.append(Fault((*path, number, "name"), f"{name!r} is there twice"))
+            yield Fault((*path, number, "name"), f"{name!r} is there twice")
         else:
             seen.add(name)
-    return faults
 
 
 def requests_of(pod: Mapping[str, Any]) -> dict[str, float]:

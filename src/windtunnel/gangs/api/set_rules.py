@@ -1,7 +1,6 @@
 """The rules of a PodCliqueSet that involve more than one value, each with its error message."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from windtunnel.core.errors import nearest
@@ -44,7 +43,7 @@ def set_faults(
     `levels` are the cluster's topologies by name, or None if they are not known.
     """
     template = spec.spec.template
-    faults = _name_faults(spec)
+    faults = list(_name_faults(spec))
     for number, clique in enumerate(template.cliques):
         path = (*CLIQUES, number)
         faults += _clique_faults(clique, path, template)
@@ -99,16 +98,15 @@ def _without_limit(pod: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def _name_faults(spec: SetManifest) -> list[Fault]:
+def _name_faults(spec: SetManifest) -> Iterator[Fault]:
     """Checks the length of names, and names that would collide: `g-0-c` beside the `c` of a group
     `g`."""
     name, template = spec.metadata.name, spec.spec.template
     groups = template.groups
     inside = {role: group.name for group in groups for role in group.clique_names}
-    faults = []
     if "." in name:
         what = f"{shown(name)} has a dot, and host names of pods begin with it"
-        faults.append(Fault(("metadata", "name"), what, "small letters, digits and '-'"))
+        yield Fault(("metadata", "name"), what, "small letters, digits and '-'")
     for number, clique in enumerate(template.cliques):
         group_name = inside.get(clique.name, "")
         length = len(name) + len(group_name) + len(clique.name)
@@ -116,22 +114,21 @@ def _name_faults(spec: SetManifest) -> list[Fault]:
             parts = [name, group_name, clique.name] if group_name else [name, clique.name]
             what = f"the names {' + '.join(parts)} have {length} characters in total"
             allowed = f"at most {NAME_BUDGET}, so that the names of pods have at most 63"
-            faults.append(Fault((*CLIQUES, number, "name"), what, allowed))
+            yield Fault((*CLIQUES, number, "name"), what, allowed)
         for group in groups:
             rest = clique.name.removeprefix(f"{group.name}-")
             index, _, role = rest.partition("-")
             if rest != clique.name and index.isdigit() and role in group.clique_names:
                 what = f"replica {index} of the group {group.name!r} gives this name to its clique"
-                faults.append(Fault((*CLIQUES, number, "name"), f"{what} {role!r}"))
-    return faults
+                yield Fault((*CLIQUES, number, "name"), f"{what} {role!r}")
 
 
 def _clique_faults(
     clique: CliqueTemplateSpec, path: KeyPath, template: SetTemplateSpec
-) -> list[Fault]:
+) -> Iterator[Fault]:
     inside = (*path, "spec")
     counts = clique.counts
-    faults = _minimum_faults(counts, inside)
+    yield from _minimum_faults(counts, inside)
     scale = clique.spec.auto_scaling_config
     groups = template.groups
     grouped = [group.name for group in groups if clique.name in group.clique_names]
@@ -140,117 +137,104 @@ def _clique_faults(
         if grouped:
             what = f"a member of the scaling group {grouped[0]!r} is not scaled by itself"
             hint = "give the group a scaleConfig"
-            faults.append(Fault(place, what, hint=hint))
-        faults += _bounds_faults(place, scale, counts, {"replicas": counts.replicas})
+            yield Fault(place, what, hint=hint)
+        yield from _bounds_faults(place, scale, counts, {"replicas": counts.replicas})
     if clique.rolling_update is not None and grouped:
         what = f"a member of the scaling group {grouped[0]!r} is updated with its group"
-        faults.append(Fault((*path, "rollingUpdate"), what, hint="write it at the group"))
-    return faults
+        yield Fault((*path, "rollingUpdate"), what, hint="write it at the group")
 
 
-def _minimum_faults(counts: Counts, path: KeyPath) -> list[Fault]:
+def _minimum_faults(counts: Counts, path: KeyPath) -> Iterator[Fault]:
     place = (*path, "minAvailable")
-    faults = []
     if counts.replicas < 1:
-        faults.append(Fault((*path, "replicas"), "0 is too small", "at least 1"))
+        yield Fault((*path, "replicas"), "0 is too small", "at least 1")
     if counts.minimum < 1:
-        faults.append(Fault(place, "0 is too small", "at least 1"))
+        yield Fault(place, "0 is too small", "at least 1")
     elif counts.minimum > counts.replicas:
         what = f"minAvailable {counts.minimum} is above replicas {counts.replicas}"
-        faults.append(Fault(place, what, f"1 to {counts.replicas}"))
-    return faults
+        yield Fault(place, what, f"1 to {counts.replicas}")
 
 
 def _bounds_faults(
     path: KeyPath, scale: ScaleSpec, counts: Counts, beside: Mapping[str, int]
-) -> list[Fault]:
+) -> Iterator[Fault]:
     """Checks autoscaling bounds; the maximum must reach the minima and the counts in `beside`."""
-    faults = []
     lowest, most = scale.min_replicas, scale.max_replicas
     if lowest is not None and lowest < counts.minimum:
         what = f"minReplicas {lowest} is below minAvailable {counts.minimum}"
-        faults.append(Fault((*path, "minReplicas"), what, f"at least {counts.minimum}"))
+        yield Fault((*path, "minReplicas"), what, f"at least {counts.minimum}")
     reached = {"minReplicas": lowest or 0, "minAvailable": counts.minimum, **beside}
     above = [f"{name} {count}" for name, count in reached.items() if count > most]
     if above:
         what = f"maxReplicas {most} is below {above[0]}"
-        faults.append(Fault((*path, "maxReplicas"), what, f"at least {max(reached.values())}"))
-    return faults
+        yield Fault((*path, "maxReplicas"), what, f"at least {max(reached.values())}")
 
 
 def _group_faults(
     group: GroupTemplateSpec, path: KeyPath, template: SetTemplateSpec
-) -> list[Fault]:
+) -> Iterator[Fault]:
     counts = group.counts
-    faults = _minimum_faults(counts, path)
+    yield from _minimum_faults(counts, path)
     known = [clique.name for clique in template.cliques]
     if not group.clique_names:
-        faults.append(Fault((*path, "cliqueNames"), "the list has no item", "at least 1"))
+        yield Fault((*path, "cliqueNames"), "the list has no item", "at least 1")
     for number, role in enumerate(group.clique_names):
         place = (*path, "cliqueNames", number)
         if role not in known:
             hint = nearest(role, known)
-            faults.append(Fault(place, f"there is no clique {role!r}", ", ".join(known), hint))
+            yield Fault(place, f"there is no clique {role!r}", ", ".join(known), hint)
         elif role in group.clique_names[:number]:
-            faults.append(Fault(place, f"the clique {role!r} is there twice"))
+            yield Fault(place, f"the clique {role!r} is there twice")
     if group.scale_config is not None:
         # Grove does not check a group's maximum; below a minimum, no autoscaler can be created.
-        faults += _bounds_faults((*path, "scaleConfig"), group.scale_config, counts, {})
-    return faults
+        yield from _bounds_faults((*path, "scaleConfig"), group.scale_config, counts, {})
 
 
-def _unique_faults(template: SetTemplateSpec) -> list[Fault]:
+def _unique_faults(template: SetTemplateSpec) -> Iterator[Fault]:
     groups = template.groups
     names = [clique.name for clique in template.cliques]
     roles = [clique.spec.role_name or clique.name for clique in template.cliques]
-    faults = _twice(names, CLIQUES, ("name",), "clique")
-    if not faults:
-        faults += _twice(roles, CLIQUES, ("spec", "roleName"), "role")
-    faults += _twice([group.name for group in groups], GROUPS, ("name",), "scaling group")
+    yield from _twice(names, CLIQUES, ("name",), "clique")
+    if len(set(names)) == len(names):
+        yield from _twice(roles, CLIQUES, ("spec", "roleName"), "role")
+    yield from _twice([group.name for group in groups], GROUPS, ("name",), "scaling group")
     owner: dict[str, str] = {}
     for number, group in enumerate(groups):
         for place, role in enumerate(group.clique_names):
             first = owner.setdefault(role, group.name)
             if first != group.name:
                 what = f"the clique {role!r} is already in the scaling group {first!r}"
-                faults.append(Fault((*GROUPS, number, "cliqueNames", place), what, "one group"))
-    return faults
+                yield Fault((*GROUPS, number, "cliqueNames", place), what, "one group")
 
 
-def _twice(names: Sequence[str], path: KeyPath, key: KeyPath, noun: str) -> list[Fault]:
-    counts = Counter(names)
+def _twice(names: Sequence[str], path: KeyPath, key: KeyPath, noun: str) -> Iterator[Fault]:
     seen: set[str] = set()
-    faults = []
     for number, name in enumerate(names):
-        if counts[name] > 1 and name in seen:
+        if name in seen:
             what = f"there is another {noun} named {name!r}"
-            faults.append(Fault((*path, number, *key), what, "unique names"))
+            yield Fault((*path, number, *key), what, "unique names")
         seen.add(name)
-    return faults
 
 
-def _startup_faults(template: SetTemplateSpec) -> list[Fault]:
-    explicit = template.clique_startup_type == EXPLICIT
+def _startup_faults(template: SetTemplateSpec) -> Iterator[Fault]:
+    if template.clique_startup_type != EXPLICIT:
+        return  # Grove accepts and ignores it
+    graph = {clique.name: list(clique.spec.starts_after or []) for clique in template.cliques}
     known = [clique.name for clique in template.cliques]
-    faults = []
+    is_sound = True
     for number, clique in enumerate(template.cliques):
-        path = (*CLIQUES, number, "spec", "startsAfter")
         parents = clique.spec.starts_after or []
-        if not explicit:
-            continue  # Grove accepts and ignores it
         for place, parent in enumerate(parents):
             wrong = _parent_fault(parent, clique.name, parents[:place], known)
             if wrong:
+                is_sound = False
                 hint = nearest(parent, known) if parent not in known else None
-                faults.append(Fault((*path, place), wrong, hint=hint))
-    if explicit and not faults:
-        graph = {clique.name: list(clique.spec.starts_after or []) for clique in template.cliques}
-        cycle = cycle_in(graph)
-        if cycle:
-            number = known.index(cycle[0])
-            what = f"the cliques wait for each other in a cycle: {' after '.join(cycle)}"
-            faults.append(Fault((*CLIQUES, number, "spec", "startsAfter"), what))
-    return faults
+                yield Fault((*CLIQUES, number, "spec", "startsAfter", place), wrong, hint=hint)
+    cycle = cycle_in(graph) if is_sound else []
+    if cycle:
+        number = known.index(cycle[0])
+        what = f"the cliques wait for each other in a cycle: {' after '.join(cycle)}"
+        yield Fault((*CLIQUES, number, "spec", "startsAfter"), what)
 
 
 def _parent_fault(parent: str, name: str, before: Iterable[str], known: list[str]) -> str | None:
@@ -263,44 +247,38 @@ def _parent_fault(parent: str, name: str, before: Iterable[str], known: list[str
     return f"the clique {parent!r} is there twice" if parent in before else None
 
 
-def _scheduler_faults(template: SetTemplateSpec) -> list[Fault]:
+def _scheduler_faults(template: SetTemplateSpec) -> Iterator[Fault]:
     first = scheduler_of(template.cliques[0].spec.pod_spec)
-    faults = []
     for number, clique in enumerate(template.cliques):
         here = scheduler_of(clique.spec.pod_spec)
         if here != first:
             what = f"the scheduler is {here!r} here and {first!r} in the first clique"
             path = (*CLIQUES, number, "spec", "podSpec", "schedulerName")
-            faults.append(Fault(path, what, "one scheduler for all cliques of a set"))
-    return faults
+            yield Fault(path, what, "one scheduler for all cliques of a set")
 
 
-def _rolling_faults(spec: SetManifest) -> list[Fault]:
+def _rolling_faults(spec: SetManifest) -> Iterator[Fault]:
     strategy = spec.spec.update_strategy
     found = [
         ((*path, "rollingUpdate"), one.rolling_update) for path, one in spec.spec.template.parts()
     ]
     if strategy is not None:
         found.append((("spec", "updateStrategy", "rollingUpdate"), strategy.rolling_update))
-    faults = []
     for path, rolling in found:
         if rolling is None:
             continue
         if strategy is not None and strategy.type == ON_DELETE:
             what = "OnDelete has no rolling update"
-            faults.append(Fault(path, what, hint="leave it out, or use RollingRecreate"))
+            yield Fault(path, what, hint="leave it out, or use RollingRecreate")
         elif rolling.max_unavailable == (0, 0.0) and (rolling.max_surge or (0, 0.0)) == (0, 0.0):
             what = "with maxUnavailable 0 and maxSurge 0 nothing could ever be updated"
-            faults.append(Fault((*path, "maxUnavailable"), what, "one of them above 0"))
-    return faults
+            yield Fault((*path, "maxUnavailable"), what, "one of them above 0")
 
 
-def _mnnvl_faults(spec: SetManifest) -> list[Fault]:
-    faults = []
+def _mnnvl_faults(spec: SetManifest) -> Iterator[Fault]:
     for path, part in [(("metadata",), spec.metadata), *spec.spec.template.parts()]:
         group_name = (part.annotations or {}).get(MNNVL)
         if group_name is not None and not DNS_LABEL.fullmatch(group_name):
             what = f"{group_name!r} is not a DNS label"
             allowed = "small letters, digits and '-', or none"
-            faults.append(Fault((*path, "annotations", MNNVL), what, allowed))
-    return faults
+            yield Fault((*path, "annotations", MNNVL), what, allowed)

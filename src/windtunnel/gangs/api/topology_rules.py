@@ -1,7 +1,7 @@
 """The rules of topology constraints: known topology, known domains, no parent narrower than a
 child."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from windtunnel.core.errors import nearest
@@ -75,31 +75,29 @@ def topology_faults(template: SetTemplateSpec, levels: Levels | None, *, new: bo
     return faults
 
 
-def _form_faults(placed: Placed, *, new: bool) -> list[Fault]:
+def _form_faults(placed: Placed, *, new: bool) -> Iterator[Fault]:
     constraint, path = placed.constraint, placed.path
-    faults = []
     if constraint.pack is None and constraint.pack_domain is None:
-        faults.append(Fault((*path, "pack"), "missing", "required, preferred or both"))
+        yield Fault((*path, "pack"), "missing", "required, preferred or both")
     if constraint.pack is not None and not (constraint.pack.required or constraint.pack.preferred):
-        faults.append(Fault((*path, "pack"), "it is empty", "required, preferred or both"))
+        yield Fault((*path, "pack"), "it is empty", "required, preferred or both")
     if constraint.pack is not None and constraint.pack.required and constraint.pack_domain:
         what = "packDomain is the old form of pack.required, and both are set"
-        faults.append(Fault((*path, "packDomain"), what, hint="leave packDomain out"))
+        yield Fault((*path, "packDomain"), what, hint="leave packDomain out")
     elif constraint.pack_domain and new:
         what = "packDomain is refused for new sets"
         hint = f"write pack: {{required: {constraint.pack_domain}}}"
-        faults.append(Fault((*path, "packDomain"), what, hint=hint))
-    return faults
+        yield Fault((*path, "packDomain"), what, hint=hint)
 
 
-def _level_faults(placed: Placed, name: str, levels: Levels) -> list[Fault]:
+def _level_faults(placed: Placed, name: str, levels: Levels) -> Iterator[Fault]:
     topology = levels.get(name)
     if topology is None:
         what = f"there is no ClusterTopologyBinding {name!r}"
         allowed = ", ".join(levels) or None
-        return [Fault((*placed.path, "topologyName"), what, allowed, nearest(name, levels))]
+        yield Fault((*placed.path, "topologyName"), what, allowed, nearest(name, levels))
+        return
     domains = list(topology)
-    faults = []
     wanted = {
         "required": placed.constraint.required,
         "preferred": placed.constraint.preferred,
@@ -108,15 +106,14 @@ def _level_faults(placed: Placed, name: str, levels: Levels) -> list[Fault]:
         path = (*placed.path, "pack", key)
         if domain and domain not in topology:
             what = f"the topology {name!r} has no level {domain!r}"
-            faults.append(Fault(path, what, ", ".join(domains), nearest(domain, domains)))
+            yield Fault(path, what, ", ".join(domains), nearest(domain, domains))
         elif domain:
             for parent in placed.above:
                 above = parent.required if key == "required" else parent.preferred
                 if above in topology and domains.index(above) > domains.index(domain):
                     what = f"{domain!r} is broader than {above!r} of an enclosing constraint"
-                    faults.append(Fault(path, what, f"{above} or narrower"))
+                    yield Fault(path, what, f"{above} or narrower")
                     break
-    return faults
 
 
 def topology_warnings(template: SetTemplateSpec, levels: Levels) -> list[str]:

@@ -22,7 +22,7 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
     status, lost = made_status(owner, clique, now_s)
     if before != status:
         if lost:
-            conditions.tell_loss(clique, "pod", status.losses, now_s, commands)
+            conditions.report_loss(clique, "pod", status.losses, now_s, commands)
         fit = status.scheduled - status.erroneous - status.unready
         says = conditions.breach(clique, status, fit)
         conditions.put(commands, clique, conditions.BREACHED, says, now_s)
@@ -126,7 +126,7 @@ def _doomed(owner: PodCliqueSet, clique: PodClique) -> list[tuple[Pod, str]]:
     """Returns the pods to delete, each with the reason."""
     doomed: list[tuple[Pod, str]] = []
     if clique.status.updating and not owner.spec.update.paused:
-        doomed = [(pod, "its template is old") for pod in _outdated(owner, clique)]
+        doomed = [(pod, "its pod template is outdated") for pod in _outdated(owner, clique)]
     gone = {pod.name: pod for pod, _ in doomed}
     excess = clique.tally.active - len(gone) - _wanted(owner, clique, gone)
     if excess > 0:

@@ -16,6 +16,7 @@ If S is too low because the scale is below M, the reason is ReplicasBelowMinAvai
 
 from typing import Final
 
+from windtunnel.core.kubernetes import NEVER
 from windtunnel.gangs.commands import Command, SetCondition, emit
 from windtunnel.gangs.objects import (
     FALSE,
@@ -27,7 +28,7 @@ from windtunnel.gangs.objects import (
     ScalingGroup,
     Thing,
 )
-from windtunnel.gangs.statuses import NEVER, Condition, PartStatus
+from windtunnel.gangs.statuses import Condition, PartStatus
 from windtunnel.gangs.templates import TERMINATE
 
 BREACHED: Final = "MinAvailableBreached"
@@ -125,7 +126,7 @@ def follow_update(
     status.update_started_s, status.update_ended_s, status.update_peak = started_s, ended_s, peak
 
 
-def tell_loss(
+def report_loss(
     thing: PodClique | ScalingGroup, part: str, losses: int, now_s: float, commands: list[Command]
 ) -> None:
     what = f"No {part} of {thing.name} is scheduled any more"

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from windtunnel.core.vocabulary import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
 from windtunnel.gangs.changes import Changes
 from windtunnel.gangs.commands import Command, Delete, PatchStatus, emit
 from windtunnel.gangs.controllers import (
@@ -47,9 +48,6 @@ from windtunnel.gangs.view import View
 NEVER_AGAIN: Final = float("inf")
 DONE: Final = 1_000_000
 """Weight of a finished replica in the progress of an update: more than any unfinished one."""
-
-GROUP_REPLICA_DELETED: Final = "PodCliqueScalingGroupReplicaDeleteSuccessful"
-SET_REPLICA_DELETED: Final = "PodCliqueSetReplicaDeleteSuccessful"
 
 
 class Known:
@@ -426,7 +424,7 @@ class Controller:
         if part is not None:
             lost = [one for one in found if tallies[one.name].lost_all()]
             stranded = termination.stranded_by(owner, part, lost)
-            replicas.tell_stranding(part, tallies, stranded, this.now_s, this.commands)
+            replicas.report_stranding(part, tallies, stranded, this.now_s, this.commands)
         if replica in owner.status.recycled:
             known.hurt.pop(replica, None)
             this.changes.sets[name] = None  # the termination may be over
@@ -454,20 +452,20 @@ class Controller:
                 continue
             known = self._known[name]
             known.clash("", attachments.keep_set(view, owner, commands))
-            sets.tell_clash(owner, known.clashes, this.now_s, commands)
+            sets.report_clash(owner, known.clashes, this.now_s, commands)
             if len(known.standings) == owner.replicas:
                 known.held = bool(known.hurt) and self._nodes.hold(owner.spec)
                 nodes = self._nodes if known.held else None
-                sets.tell_held(owner, nodes, this.now_s, commands, hurt=bool(known.hurt))
+                sets.report_held(owner, nodes, this.now_s, commands, hurt=bool(known.hurt))
             fired = this.fires.get(name, {})
             seen = sets.SetSummary(known.standings, _progress(owner), fired)
             after = sets.observe(view, owner, seen, this.now_s, commands)
             self._plan(after.again_s, SET, name, -1)
             this.later.extend((name, replica) for replica in after.turns)
             for replica, why in fired.items():
-                self._tell_fire(owner, replica, why, this.now_s, commands)
+                self._report_fire(owner, replica, why, this.now_s, commands)
 
-    def _tell_fire(
+    def _report_fire(
         self, owner: PodCliqueSet, replica: int, why: str, now_s: float, commands: list[Command]
     ) -> None:
         """Adds a flag on every group of the replica and an event, after the decision itself."""

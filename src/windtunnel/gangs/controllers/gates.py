@@ -60,7 +60,7 @@ def why_held(view: View, pod: Pod) -> str:
             return verdict.why
         if pod.name not in verdict.referred:
             return f"the gang {pod.gang} does not refer to it yet"
-        return "its gate is about to be taken off"
+        return "its scheduling gate is about to be removed"
     if foreign:
         return f"it has the gate {foreign[0]}, which another controller must remove"
     return ""

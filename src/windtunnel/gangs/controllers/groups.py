@@ -258,7 +258,7 @@ def observe(
             conditions.clear(commands, group, conditions.TERMINATING, now_s)
         return
     if lost:
-        conditions.tell_loss(group, "replica", status.losses, now_s, commands)
+        conditions.report_loss(group, "replica", status.losses, now_s, commands)
     besides = "; a replica that still holds pods is judged by its cliques"
     says = conditions.breach(group, status, status.healthy, conditions.ENOUGH_AVAILABLE, besides)
     conditions.put(commands, group, conditions.BREACHED, says, now_s)
@@ -360,7 +360,7 @@ def _replace(owner: PodCliqueSet, members: dict[str, PodClique], commands: list[
     """
     roles = owner.spec.roles
     newest = {role: one for role, one in members.items() if one.template.hash == roles[role].hash}
-    _delete(newest or members, "its template is old", commands)
+    _delete(newest or members, "its pod template is outdated", commands)
 
 
 def _recycle(

@@ -169,7 +169,7 @@ def standing(owner: PodCliqueSet, outline: Outline, tallies: dict[str, GroupTall
     return ReplicaState(available=available, updated=updated, breached=breached, idle=idle)
 
 
-def tell_stranding(
+def report_stranding(
     part: SetReplica,
     tallies: dict[str, GroupTally],
     stranded: dict[str, Broken],

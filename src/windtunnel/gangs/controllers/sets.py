@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from windtunnel.core.kubernetes import NEVER
 from windtunnel.gangs.commands import Command, PatchStatus, emit
 from windtunnel.gangs.controllers import conditions
 from windtunnel.gangs.controllers.replicas import ReplicaState, is_settled
@@ -15,7 +16,7 @@ from windtunnel.gangs.controllers.termination import (
     is_condemned,
 )
 from windtunnel.gangs.objects import FALSE, NORMAL, TRUE, UNKNOWN, WARNING, PodCliqueSet
-from windtunnel.gangs.statuses import NEVER, Revision, SetStatus
+from windtunnel.gangs.statuses import Revision, SetStatus
 from windtunnel.gangs.templates import OFF, ON_DELETE
 from windtunnel.gangs.view import View
 
@@ -97,7 +98,7 @@ def _fire(owner: PodCliqueSet, status: SetStatus, replica: int) -> None:
             status.scales[clique.name] = clique.replicas
 
 
-def tell_clash(
+def report_clash(
     owner: PodCliqueSet, clashes: dict[str, str], now_s: float, commands: list[Command]
 ) -> None:
     """Sets the condition that a name which the set needs is taken, and by which owner."""
@@ -108,7 +109,7 @@ def tell_clash(
     conditions.put(commands, owner, NAMES_TAKEN, (TRUE, "NameTaken", what), now_s)
 
 
-def tell_held(
+def report_held(
     owner: PodCliqueSet,
     nodes: NodeCount | None,
     now_s: float,
@@ -260,7 +261,7 @@ def _limit_s(owner: PodCliqueSet) -> float:
 
 
 def _topology(view: View, owner: PodCliqueSet, now_s: float, commands: list[Command]) -> None:
-    """Sets the condition that tells whether the cluster has the levels named in the constraints."""
+    """Sets the condition that says whether the cluster has the levels named in the constraints."""
     found = owner.spec.packs
     if not found:
         conditions.clear(commands, owner, LEVELS_UNAVAILABLE, now_s)

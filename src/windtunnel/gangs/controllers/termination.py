@@ -162,7 +162,7 @@ def _stranding(
     held = "1 other pod of its gang holds a machine"
     if pods > 1:
         held = f"{pods} other pods of its gang hold machines"
-    why = f"{name} lost all of its pods, and {held} in vain"
+    why = f"{name} lost all of its pods, while {held}"
     return Broken(since_s, delay_s, why, stranded=True)
 
 

@@ -31,7 +31,6 @@ LONGEST_MESSAGE: Final = 8_000
 
 Json = dict[str, Any]
 Levels = dict[str, dict[str, str]]
-Patch = list[Json]
 
 
 class Review(msgspec.Struct, rename="camel"):

@@ -6,9 +6,11 @@ status of one object become one call.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+from windtunnel.core.kubernetes import Received, stamp
 from windtunnel.gangs import names
 from windtunnel.gangs.commands import (
     Command,
@@ -25,10 +27,10 @@ from windtunnel.gangs.commands import (
     Ungate,
 )
 from windtunnel.gangs.kubernetes.published import published
-from windtunnel.gangs.kubernetes.reading import Received
 from windtunnel.gangs.objects import (
     GATE,
     POD,
+    SET,
     Attachment,
     Pod,
     PodClique,
@@ -53,6 +55,9 @@ PATCH: Final = "patch"
 STATUS: Final = "status"
 DELETE: Final = "delete"
 EVENT: Final = "event"
+ACCEPTED: Final = "Accepted"
+LATE: Final = ("Secret", "RoleBinding")
+"""Kinds that are created after the others of the same pass."""
 
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The letters that Kubernetes uses for generated name suffixes."""
@@ -313,18 +318,46 @@ def api_names(full: str) -> tuple[str, str]:
     return names.namespace(full), names.short(full)
 
 
-__all__ = [
-    "CREATE",
-    "DELETE",
-    "EVENT",
-    "PATCH",
-    "STATUS",
-    "ApiCall",
-    "RawOf",
-    "Translator",
-    "api_names",
-    "deletes",
-    "manifest_of",
-    "merge_patch",
-    "pod_suffix",
-]
+def batches_of(calls: Sequence[ApiCall]) -> Iterator[list[ApiCall]]:
+    """Groups calls into runs of one verb, with pod creations joined to the status writes before
+    them: no status announces a pod, so a replacement pod need not wait for any.
+
+    Tokens follow their service accounts, or Kubernetes deletes them again; bindings follow their
+    roles, or it refuses them.
+    """
+    written: list[ApiCall] = []
+    for verb, run in groupby(calls, key=lambda call: call.verb):
+        batch = list(run)
+        if verb == STATUS:
+            written = batch
+            continue
+        if written and verb == CREATE and all(call.kind == POD for call in batch):
+            yield [*written, *batch]
+            written = []
+            continue
+        if written:
+            yield written
+            written = []
+        late: list[ApiCall] = []
+        early: list[ApiCall] = []
+        for call in batch:
+            (late if call.verb == CREATE and call.kind in LATE else early).append(call)
+        yield from [part for part in (early, late) if part]
+    if written:
+        yield written
+
+
+def invalid_call(name: str, found: Received, fault: str, now_s: float) -> ApiCall:
+    """The call that says in the status of a set why it is invalid."""
+    meta, status = found.metadata, found.status
+    says = {
+        "type": ACCEPTED,
+        "status": "False",
+        "reason": "Invalid",
+        "message": fault,
+        "lastTransitionTime": stamp(now_s),
+        "observedGeneration": meta.generation,
+    }
+    others = [one for one in status.get("conditions") or [] if one.get("type") != ACCEPTED]
+    body = {"status": {"conditions": [*others, says]}}
+    return ApiCall(STATUS, SET, name, (), body, meta.uid, meta.resource_version)

@@ -3,9 +3,7 @@
 CEL rules refuse what needs no webhook, also on `/scale`.
 """
 
-from typing import Final, NamedTuple
-
-import msgspec
+from typing import Final
 
 from windtunnel.gangs.api.load import GROVE, KINDS, SCHEDULER_GROVE
 from windtunnel.gangs.kubernetes.status_fields import (
@@ -26,20 +24,8 @@ from windtunnel.settings.crds import (
     StructuralSchema,
     crd_of,
     object_schema,
+    status_schema,
 )
-
-
-class CustomKind(NamedTuple):
-    """What a kind declares besides the schema of its spec."""
-
-    plural: str
-    short: str
-    status: type[StatusFields]
-    columns: tuple[Column, ...]
-    selector: str = ""
-    """Path of the pod selector in its status; kinds without one cannot be scaled."""
-    namespaced: bool = True
-
 
 _BREACHED: Final = Column(
     "MinBreached",
@@ -61,18 +47,23 @@ _GROUPS: Final = (
     Column("PCSGs-Total", ".status.updateProgress.totalPodCliqueScalingGroupsCount"),
 )
 
-CUSTOM_KINDS: Final = {
-    "PodCliqueSet": CustomKind(
+CATEGORY: Final = "grove"
+CUSTOM_KINDS: Final[dict[type[StatusFields], CustomResource]] = {
+    SetFields: CustomResource(
+        GROVE,
+        "PodCliqueSet",
         "podcliquesets",
         "pcs",
-        SetFields,
+        CATEGORY,
         (_REPLICAS, _AVAILABLE, _UPDATED, *_CLIQUES, *_GROUPS),
         ".status.hpaPodSelector",
     ),
-    "PodClique": CustomKind(
+    CliqueFields: CustomResource(
+        GROVE,
+        "PodClique",
         "podcliques",
         "pclq",
-        CliqueFields,
+        CATEGORY,
         (
             _MINIMUM,
             _REPLICAS,
@@ -84,31 +75,38 @@ CUSTOM_KINDS: Final = {
         ),
         ".status.hpaPodSelector",
     ),
-    "PodCliqueScalingGroup": CustomKind(
+    GroupFields: CustomResource(
+        GROVE,
+        "PodCliqueScalingGroup",
         "podcliquescalinggroups",
         "pcsg",
-        GroupFields,
+        CATEGORY,
         (_MINIMUM, _REPLICAS, _AVAILABLE, _SCHEDULED, _UPDATED, *_CLIQUES, _BREACHED),
         ".status.selector",
     ),
-    "PodGang": CustomKind(
+    GangFields: CustomResource(
+        SCHEDULER_GROVE,
+        "PodGang",
         "podgangs",
         "pg",
-        GangFields,
+        CATEGORY,
         (
             Column("Phase", ".status.phase", "string"),
             Column("Score", ".status.placementScore", "number"),
             Column("Waits", ".status.whyPending", "string", usual=False),
         ),
     ),
-    "ClusterTopologyBinding": CustomKind(
+    TopologyFields: CustomResource(
+        GROVE,
+        "ClusterTopologyBinding",
         "clustertopologybindings",
         "ct",
-        TopologyFields,
+        CATEGORY,
         (Column("Domains", ".spec.levels[*].domain", "string"),),
         namespaced=False,
     ),
 }
+"""The kinds by the class of their status."""
 
 _WHOLE: Final = Rule(
     "!has(self.replicas) || !has(self.minAvailable) || self.replicas == 0 "
@@ -161,7 +159,7 @@ BY_NAME: Final = {
     ("SetTemplateSpec", "cliques"): "name",
     ("SetTemplateSpec", "podCliqueScalingGroups"): "name",
     ("GangSpec", "podgroups"): "name",
-    **{(kind.status.__name__, "conditions"): "type" for kind in CUSTOM_KINDS.values()},
+    **{(status.__name__, "conditions"): "type" for status in CUSTOM_KINDS},
 }
 """Lists whose items are identified by a key."""
 
@@ -177,26 +175,10 @@ BESIDE: Final = SchemaRules(RULES, FIELD_RULES, BY_NAME, MOST_ITEMS)
 
 def crds() -> list[Json]:
     """Returns all definitions, ready to apply."""
-    return [_crd(kind, custom) for kind, custom in CUSTOM_KINDS.items()]
+    return [crd_of(kind, _schema(kind.kind, status)) for status, kind in CUSTOM_KINDS.items()]
 
 
-def _crd(kind: str, custom: CustomKind) -> Json:
-    version = KINDS[kind].versions[0]
-    assert version in (GROVE, SCHEDULER_GROVE)
-    resource = CustomResource(
-        version,
-        kind,
-        custom.plural,
-        custom.short,
-        "grove",
-        custom.columns,
-        custom.selector,
-        namespaced=custom.namespaced,
-    )
-    return crd_of(resource, _schema(kind, custom))
-
-
-def _schema(kind: str, custom: CustomKind) -> Json:
+def _schema(kind: str, fields: type[StatusFields]) -> Json:
     form = KINDS[kind].form
     written = form.schema_of_files()
     structural = StructuralSchema(written["$defs"], BESIDE, defaults=True)
@@ -204,9 +186,7 @@ def _schema(kind: str, custom: CustomKind) -> Json:
     for (owner, key), value in DEFAULTS.items():
         if owner == kind:
             spec["properties"][key]["default"] = value
-    _, parts = msgspec.json.schema_components([custom.status], ref_template="#/$defs/{name}")
-    name = custom.status.__name__
-    status = StructuralSchema(parts, BESIDE, defaults=False).of({"$ref": f"#/$defs/{name}"}, "")
+    status = status_schema(fields, BESIDE)
     if MEMORY in status["properties"]:
         # Atomic: a status replaces it whole, and the API server need not follow its fields.
         status["properties"][MEMORY]["x-kubernetes-map-type"] = "atomic"

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from windtunnel.core.kubernetes import stamp, stamp_or_none
 from windtunnel.gangs import names
-from windtunnel.gangs.kubernetes.stamps import stamp, stamp_or_none
 from windtunnel.gangs.kubernetes.status_fields import (
     CliqueFields,
     GangFields,

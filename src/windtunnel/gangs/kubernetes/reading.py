@@ -6,18 +6,18 @@ object of Grove's kinds without any of this was made by another program: it only
 Objects of Grove's own operator are given it first (`takeover`).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.kubernetes import NEVER, Metadata, Received, seconds_of
 from windtunnel.gangs.api.load import GROVE, KINDS
 from windtunnel.gangs.api.pod_spec import requests_of, scheduler_of
 from windtunnel.gangs.api.resolve import full_name, set_spec_of
 from windtunnel.gangs.api.set_rules import set_faults
 from windtunnel.gangs.api.set_spec import SetManifest
-from windtunnel.gangs.kubernetes.stamps import seconds_of
 from windtunnel.gangs.kubernetes.status_fields import MEMORY
 from windtunnel.gangs.objects import (
     CLIQUE,
@@ -55,7 +55,7 @@ from windtunnel.gangs.pod_manifest import (
     CliqueNote,
 )
 from windtunnel.gangs.roster import roster_of
-from windtunnel.gangs.statuses import NEVER, CliqueStatus, Condition, GroupStatus, SetStatus, Status
+from windtunnel.gangs.statuses import CliqueStatus, Condition, GroupStatus, SetStatus, Status
 from windtunnel.gangs.templates import (
     CliquePlace,
     CliqueTemplate,
@@ -85,55 +85,6 @@ SET_METADATA: Final = ("name", "namespace", "labels", "annotations")
 """Metadata of a set that a file may have besides its spec."""
 NOWHERE: Final = CliquePlace("", -1, "")
 NOTHING: Final = CliqueTemplate("", 0, 0, {}, {}, "")
-
-
-class Owner(Protocol):
-    """The controller of an object."""
-
-    @property
-    def uid(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-
-
-class Metadata(Protocol):
-    """The metadata fields that are used."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def resource_version(self) -> str: ...
-    @property
-    def generation(self) -> int: ...
-    @property
-    def creation_timestamp(self) -> str | None: ...
-    @property
-    def deletion_timestamp(self) -> str | None: ...
-    @property
-    def labels(self) -> dict[str, str]: ...
-    @property
-    def annotations(self) -> dict[str, str]: ...
-    @property
-    def controller(self) -> Owner | None: ...
-    @property
-    def finalizers(self) -> Sequence[str]: ...
-
-
-class Received(Protocol):
-    """An object as received."""
-
-    @property
-    def metadata(self) -> Metadata: ...
-    @property
-    def spec(self) -> dict[str, Any]: ...
-    @property
-    def status(self) -> dict[str, Any]: ...
 
 
 def read(kind: str, raw: Received, view: View, now_s: float) -> Thing:

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
+from windtunnel.core.kubernetes import Metadata, Received
 from windtunnel.gangs.api.pod_spec import requests_of, scheduler_of
 from windtunnel.gangs.api.resolve import pod_spec_of
 from windtunnel.gangs.controllers.startup import starts_after
 from windtunnel.gangs.kubernetes.calls import PATCH, STATUS, ApiCall
-from windtunnel.gangs.kubernetes.reading import Metadata, Received, name_of, place_of
+from windtunnel.gangs.kubernetes.reading import name_of, place_of
 from windtunnel.gangs.kubernetes.status_fields import MEMORY
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, PodClique
 from windtunnel.gangs.pod_manifest import CLIQUE_NOTE, PART_OF, TEMPLATE_HASH, clique_note

@@ -7,14 +7,15 @@ allocated waits, and says so.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
+from windtunnel.core.kubernetes import Received
 from windtunnel.gangs import names
 from windtunnel.gangs.api.resolve import full_name
 from windtunnel.gangs.controllers.attachments import MNNVL_CLAIM, claims_of, mnnvl_group
 from windtunnel.gangs.objects import Pod
-from windtunnel.gangs.placement.asks import Requirement, Selector
 from windtunnel.gangs.placement.constraints import selector_of_terms
+from windtunnel.gangs.placement.requests import Requirement, Selector
 from windtunnel.gangs.view import View
 
 VOLUME_CLAIM: Final = "PersistentVolumeClaim"
@@ -40,17 +41,6 @@ ONE_POD: Final = "ReadWriteOncePod"
 Fields = Mapping[str, Any]
 
 
-class ReceivedClaim(Protocol):
-    """A claim, a volume or a storage class as it was received."""
-
-    @property
-    def metadata(self) -> Any: ...
-    @property
-    def spec(self) -> dict[str, Any]: ...
-    @property
-    def status(self) -> dict[str, Any]: ...
-
-
 class ClaimNeeds(NamedTuple):
     """What the claims of a pod require of its node."""
 
@@ -70,7 +60,7 @@ class PodClaims:
 
     def __init__(self, view: View) -> None:
         self._view: Final = view
-        self._known: Final[dict[tuple[str, str], ReceivedClaim]] = {}
+        self._known: Final[dict[tuple[str, str], Received]] = {}
         self._generated: Final[dict[str, str]] = {}
         """The device claims made from templates, by the uid of their pod and what it calls them."""
         self._asked: Final[dict[tuple[str, str], None]] = {}
@@ -80,7 +70,7 @@ class PodClaims:
         self._is_crowded = False
         """Whether a pod waits as other pods name its claim, too."""
 
-    def take(self, kind: str, name: str, after: ReceivedClaim | None) -> None:
+    def take(self, kind: str, name: str, after: Received | None) -> None:
         """Takes over an object that was added or changed, or, if None, is gone."""
         before = self._known.pop((kind, name), None)
         if after is not None:
@@ -158,7 +148,7 @@ class PodClaims:
         self._asked[DEVICE_CLAIM, own] = None
         return self._generated.get(own, f"{called} of pod {pod.name}")
 
-    def _find(self, kind: str, name: str) -> ReceivedClaim | None:
+    def _find(self, kind: str, name: str) -> Received | None:
         self._asked[kind, name] = None
         return self._known.get((kind, name))
 
@@ -197,7 +187,7 @@ class PodClaims:
         ]
         return ClaimNeeds((*reach, Selector([zones])) if zones else reach)
 
-    def _unbound(self, name: str, claim: ReceivedClaim, called: str) -> ClaimNeeds:
+    def _unbound(self, name: str, claim: Received, called: str) -> ClaimNeeds:
         kind = str(claim.spec.get("storageClassName") or "")
         found = self._find(STORAGE_CLASS, kind) if kind else None
         if kind and found is None:

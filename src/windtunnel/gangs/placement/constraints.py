@@ -8,7 +8,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.taints import NO_EXECUTE, Taint, toleration_of
 from windtunnel.gangs import names
 from windtunnel.gangs.objects import Pod
-from windtunnel.gangs.placement.asks import (
+from windtunnel.gangs.placement.requests import (
     HOSTNAME,
     PodRules,
     Preference,

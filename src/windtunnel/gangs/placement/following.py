@@ -14,10 +14,10 @@ from windtunnel.gangs.changes import Changes
 from windtunnel.gangs.commands import Command, Delete
 from windtunnel.gangs.controllers.pod_gangs import BELOW_MINIMUM, MINIMUM_SCHEDULED, SCHEDULED
 from windtunnel.gangs.objects import FAILED, SUCCEEDED, Node, Pod
-from windtunnel.gangs.placement.asks import PodRules, PodShape
 from windtunnel.gangs.placement.claims import PodClaims
 from windtunnel.gangs.placement.constraints import Fields
 from windtunnel.gangs.placement.placer import Binding, GangPlacer
+from windtunnel.gangs.placement.requests import PodRules, PodShape
 from windtunnel.gangs.placement.scheduler import GangScheduler, Planned
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.why import Waiting

@@ -5,8 +5,8 @@ from typing import Final
 
 from windtunnel.core.loop import INFINITY
 from windtunnel.gangs.objects import Pod
-from windtunnel.gangs.placement.asks import PodAsk
 from windtunnel.gangs.placement.placer import GangKind
+from windtunnel.gangs.placement.requests import UnboundPod
 from windtunnel.gangs.placement.space import Space, Tree
 from windtunnel.gangs.roster import NameRoster
 from windtunnel.gangs.templates import PodGroup
@@ -18,16 +18,16 @@ Place = tuple[int, float, str]
 class GroupPods:
     """The waiting and the bound pods of a group, both sorted."""
 
-    __slots__ = ("asks", "blocked", "bound", "listed", "nodes", "waiting")
+    __slots__ = ("blocked", "bound", "listed", "nodes", "unbound", "waiting")
 
     def __init__(self) -> None:
         self.listed = NameRoster()
         """The pods that the gang refers to."""
         self.waiting: Final[list[Place]] = []
-        self.asks: list[PodAsk] | None = None
+        self.unbound: list[UnboundPod] | None = None
         """The requests of the waiting pods, in their order; None if not looked up yet."""
-        self.blocked: list[PodAsk] = []
-        """Those that wait for something other than room, as of then; they are not in `asks`."""
+        self.blocked: list[UnboundPod] = []
+        """Those that wait for something other than room, as of then; they are not in `unbound`."""
         self.bound: Final[list[Place]] = []
         self.nodes: Final[list[str]] = []  # of the pods that are bound, in their order
 
@@ -39,7 +39,7 @@ class GroupPods:
             self.nodes.insert(at, node)
         else:
             insort(self.waiting, place)
-            self.asks = None
+            self.unbound = None
 
     def remove(self, place: Place, *, bound: bool) -> None:
         if bound:
@@ -50,9 +50,9 @@ class GroupPods:
             at = bisect_left(self.waiting, place)
             del self.waiting[at]
             if self.blocked:
-                self.asks = None
-            elif self.asks is not None:
-                del self.asks[at]
+                self.unbound = None
+            elif self.unbound is not None:
+                del self.unbound[at]
 
 
 class Closeness:

@@ -5,7 +5,7 @@ Each move goes through its alternatives in a fixed order, the most promising fir
 
 from typing import Final
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodShape, SpreadLimit
+from windtunnel.gangs.placement.requests import GangRequest, GroupRequest, PodShape, SpreadLimit
 from windtunnel.gangs.placement.space import CHILDREN, NODES, NodeRoom, Place, Space, Tree
 from windtunnel.gangs.placement.units import Taken, Unit, UnitLoad, could_hold, keys_of
 
@@ -17,7 +17,7 @@ class Attempt:
     """The state that the moves for one gang share."""
 
     def __init__(
-        self, space: Space, gang: GangAsk, siblings: dict[int, int], remembered: Remembered
+        self, space: Space, gang: GangRequest, siblings: dict[int, int], remembered: Remembered
     ) -> None:
         self.space: Final = space
         self.gang: Final = gang
@@ -372,7 +372,7 @@ class Fill(Move):
                 counts[domain.number] = counts.get(domain.number, 0) + 1
         return counts
 
-    def is_of(self, group: GroupAsk) -> bool:
+    def is_of(self, group: GroupRequest) -> bool:
         return self._load.group is group
 
     # All fillings: how many pods each node gets, counts descending from the first node on.

@@ -7,7 +7,6 @@ their pods wait for each other forever.
 from collections.abc import Iterable
 from typing import Final
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk
 from windtunnel.gangs.placement.placer import (
     Binding,
     GangKind,
@@ -16,6 +15,7 @@ from windtunnel.gangs.placement.placer import (
     VictimsBelow,
     no_victims,
 )
+from windtunnel.gangs.placement.requests import GangRequest, GroupRequest
 from windtunnel.gangs.placement.search import Search
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.why import why_not
@@ -29,29 +29,29 @@ class OneByOnePlacer:
 
     def plan_in_order(
         self,
-        asks: Iterable[GangAsk],
+        requests: Iterable[GangRequest],
         victims: VictimsBelow = no_victims,  # noqa: ARG002
     ) -> Pass:
         """Places each pod by itself, in turns, as pods of gangs that start together arrive."""
         done = Pass()
         waiting = [
             ((-gang.priority, turn, gang.order, gang.tie, gang.name), group, pod)
-            for gang in asks
+            for gang in requests
             for turn, (group, pod) in enumerate(
                 (group, pod) for group in gang.groups for pod in group.pods
             )
         ]
-        told: list[str] = []
+        reported: list[str] = []
         for rank, group, pod in sorted(waiting, key=lambda entry: entry[0]):
             name = rank[-1]
-            alone = GangAsk(name, [GroupAsk(group.name, 1, [pod])])
+            alone = GangRequest(name, [GroupRequest(group.name, 1, [pod])])
             search = Search(self.space, alone, {}, {}, {group.name: [pod]})
             found = search.run()
             if found is not None:
                 node = found.taken[0].node.name
                 done.bindings.append(Binding(name, group.name, pod.name, node))
-            elif name not in told:
-                told.append(name)
+            elif name not in reported:
+                reported.append(name)
                 waits, says = why_not(self.space, search)
                 done.verdicts.append(PlacementVerdict(name, waits, f"{pod.name}: {says}"))
         return done

@@ -3,11 +3,11 @@
 from heapq import heappop, heappush
 from typing import Final
 
-from windtunnel.gangs.placement.asks import Tie
 from windtunnel.gangs.placement.placer import GangKind
+from windtunnel.gangs.placement.requests import Tie
 
 Rank = tuple[int, float, Tie, str]
-"""Sort key of gangs: see `GangAsk.rank`."""
+"""Sort key of gangs: see `GangRequest.rank`."""
 
 
 class ParkedGangs:

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from windtunnel.gangs.placement.asks import (
+from windtunnel.gangs.placement.moves import Remembered
+from windtunnel.gangs.placement.requests import (
     NO_TIE,
-    GangAsk,
-    GroupAsk,
+    GangRequest,
+    GroupRequest,
     PackConstraint,
-    PodAsk,
     PodShape,
     Tie,
+    UnboundPod,
 )
-from windtunnel.gangs.placement.moves import Remembered
 from windtunnel.gangs.placement.search import Search
 from windtunnel.gangs.placement.space import NodeRoom, Space
 from windtunnel.gangs.placement.units import FoundPlace, keys_of
@@ -119,15 +119,17 @@ class GangPlacer:
         self._held: Final[list[FoundPlace]] = []  # room held for gangs in this pass
         self._full: Final[dict[GangKind, PlacementVerdict]] = {}  # kinds without room this pass
 
-    def plan(self, asks: list[GangAsk], victims: VictimsBelow = no_victims) -> Pass:
+    def plan(self, requests: list[GangRequest], victims: VictimsBelow = no_victims) -> Pass:
         """Runs one pass over the gangs that lack pods."""
-        return self.plan_in_order(sorted(asks, key=lambda gang: gang.rank()), victims)
+        return self.plan_in_order(sorted(requests, key=lambda gang: gang.rank()), victims)
 
-    def plan_in_order(self, asks: Iterable[GangAsk], victims: VictimsBelow) -> Pass:
+    def plan_in_order(self, requests: Iterable[GangRequest], victims: VictimsBelow) -> Pass:
         """Runs one pass over gangs in order of rank, each request being built when it is due."""
         done = Pass()
         self._full.clear()
-        whole = [gang for gang in asks if gang.missing() == 0 or self._admit(gang, victims, done)]
+        whole = [
+            gang for gang in requests if gang.missing() == 0 or self._admit(gang, victims, done)
+        ]
         placed = {binding.pod: binding.node for binding in done.bindings}
         for gang in whole:
             self._place_extras(gang, placed, done)
@@ -150,7 +152,7 @@ class GangPlacer:
 
     # Minima.
 
-    def _admit(self, gang: GangAsk, victims: VictimsBelow, done: Pass) -> bool:
+    def _admit(self, gang: GangRequest, victims: VictimsBelow, done: Pass) -> bool:
         lacking = _lacking(gang)
         if lacking is not None:
             done.verdicts.append(lacking)
@@ -175,13 +177,13 @@ class GangPlacer:
         done.verdicts.append(verdict)
         return False
 
-    def _search(self, gang: GangAsk, wanted: dict[str, list[PodAsk]]) -> Search:
+    def _search(self, gang: GangRequest, wanted: dict[str, list[UnboundPod]]) -> Search:
         remembered = self._placements.get(gang.reuse, {}) if gang.reuse else {}
         if gang.reuse and gang.reuse != gang.name:
             remembered = _renamed(remembered, gang.reuse, gang.name)
         return Search(self.space, gang, self._siblings(gang), remembered, wanted)
 
-    def _run(self, gang: GangAsk, least: Search) -> FoundPlace | None:
+    def _run(self, gang: GangRequest, least: Search) -> FoundPlace | None:
         """Finds a place for the minimum of a gang; if it is packed, one with room for the rest,
         too.
 
@@ -206,7 +208,7 @@ class GangPlacer:
         return best
 
     def _most_beside(
-        self, gang: GangAsk, rest: list[tuple[str, PodAsk]], least: Search, best: FoundPlace
+        self, gang: GangRequest, rest: list[tuple[str, UnboundPod]], least: Search, best: FoundPlace
     ) -> FoundPlace:
         """Finds by bisection the place of a minimum that has room for most of the rest."""
         low, high, chosen = 0, len(rest), least
@@ -225,7 +227,11 @@ class GangPlacer:
         return self._drawn_closer(gang, rest[:low], chosen, best)
 
     def _drawn_closer(
-        self, gang: GangAsk, rest: list[tuple[str, PodAsk]], chosen: Search, best: FoundPlace
+        self,
+        gang: GangRequest,
+        rest: list[tuple[str, UnboundPod]],
+        chosen: Search,
+        best: FoundPlace,
     ) -> FoundPlace:
         """Places the minimum as close together as possible within the required domains chosen for
         more.
@@ -249,7 +255,7 @@ class GangPlacer:
         return best
 
     def _rest_beside(
-        self, gang: GangAsk, rest: list[tuple[str, PodAsk]], found: FoundPlace
+        self, gang: GangRequest, rest: list[tuple[str, UnboundPod]], found: FoundPlace
     ) -> FoundPlace | None:
         """Finds a place for further pods of a gang, given the places found for others."""
         nodes = {pod.name: taken.node.name for taken in found.taken for pod in taken.pods}
@@ -264,7 +270,7 @@ class GangPlacer:
         wanted = {one.name: [pod for name, pod in rest if name == one.name] for one in groups}
         return self._search(replace(gang, groups=groups, spread=None, near=[]), wanted).run()
 
-    def _siblings(self, gang: GangAsk) -> dict[int, int]:
+    def _siblings(self, gang: GangRequest) -> dict[int, int]:
         counts: dict[int, int] = {}
         if gang.spread is None:
             return counts
@@ -277,7 +283,7 @@ class GangPlacer:
                 counts[domain.number] = counts.get(domain.number, 0) + 1
         return counts
 
-    def _commit(self, gang: GangAsk, found: FoundPlace, done: Pass) -> None:
+    def _commit(self, gang: GangRequest, found: FoundPlace, done: Pass) -> None:
         groups = {pod.name: group for group in gang.groups for pod in group.pods}
         nodes: dict[str, str] = {}
         for taken in found.taken:
@@ -300,7 +306,7 @@ class GangPlacer:
 
     # Room of terminating pods.
 
-    def _waits_for_its_nodes(self, gang: GangAsk, done: Pass) -> bool:
+    def _waits_for_its_nodes(self, gang: GangRequest, done: Pass) -> bool:
         """Holds a gang's previous nodes if they are about to be free and it cannot be placed on
         them yet."""
         had = [node for nodes in self._placements.get(gang.reuse, {}).values() for node in nodes]
@@ -323,7 +329,7 @@ class GangPlacer:
         done.verdicts.append(PlacementVerdict(gang.name, Waiting.ENDINGS, says))
         return True
 
-    def _wait_for_endings(self, gang: GangAsk) -> PlacementVerdict | None:
+    def _wait_for_endings(self, gang: GangRequest) -> PlacementVerdict | None:
         """Holds the room of terminating pods if a gang fits with it."""
         ending = self._let_end()
         if not ending:
@@ -351,7 +357,9 @@ class GangPlacer:
 
     # Preemption.
 
-    def _preempt(self, gang: GangAsk, victims: VictimsBelow, done: Pass) -> PlacementVerdict | None:
+    def _preempt(
+        self, gang: GangRequest, victims: VictimsBelow, done: Pass
+    ) -> PlacementVerdict | None:
         """Finds as few gangs of lower priority as possible whose eviction makes room, and evicts
         them."""
         if not gang.preempts:
@@ -374,7 +382,7 @@ class GangPlacer:
         return self._evict(gang, chosen, done)
 
     def _fewest(
-        self, gang: GangAsk, steps: list["_Step"]
+        self, gang: GangRequest, steps: list["_Step"]
     ) -> tuple[list["_Step"], FoundPlace | None]:
         """Finds by bisection the shortest prefix of `steps` that makes room; its room is free on
         return."""
@@ -397,7 +405,7 @@ class GangPlacer:
                 high, found = middle, fewer
         return steps[:high], found
 
-    def _spare(self, gang: GangAsk, chosen: list["_Step"], found: FoundPlace) -> FoundPlace:
+    def _spare(self, gang: GangRequest, chosen: list["_Step"], found: FoundPlace) -> FoundPlace:
         """Spares victims without whose eviction the gang still fits, the most valuable first."""
         used = _nodes_of(found)
         for step in _cheapest_first(chosen)[::-1]:
@@ -419,7 +427,7 @@ class GangPlacer:
                 used = _nodes_of(found)
         return found
 
-    def _evict(self, gang: GangAsk, chosen: list["_Step"], done: Pass) -> PlacementVerdict:
+    def _evict(self, gang: GangRequest, chosen: list["_Step"], done: Pass) -> PlacementVerdict:
         names: list[str] = []
         pods = 0
         for step in chosen:
@@ -436,7 +444,7 @@ class GangPlacer:
 
     # Above the minima.
 
-    def _place_extras(self, gang: GangAsk, placed: dict[str, str], done: Pass) -> None:
+    def _place_extras(self, gang: GangRequest, placed: dict[str, str], done: Pass) -> None:
         blocked = [pod for group in gang.groups for pod in group.blocked]
         if not blocked and all(pod.name in placed for one in gang.groups for pod in one.pods):
             return
@@ -451,7 +459,7 @@ class GangPlacer:
         }
         remembered = self._placements.setdefault(gang.name, {})
         for group in gang.groups:
-            full: dict[int, list[PodAsk]] = {}  # pods by shape that no longer fits
+            full: dict[int, list[UnboundPod]] = {}  # pods by shape that no longer fits
             search: Search | None = None
             for pod in group.pods:
                 if pod.name in placed:
@@ -542,7 +550,7 @@ def _set_free(space: Space, steps: list[_Step], now: int, wanted: int) -> int:
     return wanted
 
 
-def kind_of(gang: GangAsk) -> GangKind | None:
+def kind_of(gang: GangRequest) -> GangKind | None:
     """Returns a key shared by gangs of which none fits if one does not; None: try each gang.
 
     Only gangs without bound pods, whose places do not depend on those of other gangs, have one.
@@ -570,13 +578,13 @@ def _packed_by(pack: PackConstraint | None) -> Packed:
     return ("", "") if pack is None else (pack.required or "", pack.preferred or "")
 
 
-def _is_nameless(gang: GangAsk, says: str) -> bool:
+def _is_nameless(gang: GangRequest, says: str) -> bool:
     """Whether a sentence names no part of the gang and so holds for all gangs of its kind."""
     named = [gang.name in says, *[group.name in says for group in gang.groups]]
     return not any(named) and not any(part.name in says for part in gang.parts)
 
 
-def _lacking(gang: GangAsk) -> PlacementVerdict | None:
+def _lacking(gang: GangRequest) -> PlacementVerdict | None:
     """Returns a verdict for a gang that has too few pods for its minimum, which is not tried."""
     for group in gang.groups:
         waiting = len(group.pods) + len(group.blocked)
@@ -590,11 +598,13 @@ def _lacking(gang: GangAsk) -> PlacementVerdict | None:
     return None
 
 
-def _minima(gang: GangAsk) -> dict[str, list[PodAsk]]:
+def _minima(gang: GangRequest) -> dict[str, list[UnboundPod]]:
     return {group.name: group.pods[: group.missing()] for group in gang.groups}
 
 
-def _minima_and(gang: GangAsk, rest: list[tuple[str, PodAsk]]) -> dict[str, list[PodAsk]]:
+def _minima_and(
+    gang: GangRequest, rest: list[tuple[str, UnboundPod]]
+) -> dict[str, list[UnboundPod]]:
     """Returns the pods that each group lacks to reach its minimum, and some more."""
     wanted = _minima(gang)
     for group, pod in rest:
@@ -602,13 +612,13 @@ def _minima_and(gang: GangAsk, rest: list[tuple[str, PodAsk]]) -> dict[str, list
     return wanted
 
 
-def _is_packed(gang: GangAsk) -> bool:
+def _is_packed(gang: GangRequest) -> bool:
     return gang.pack is not None or bool(gang.parts) or any(one.pack for one in gang.groups)
 
 
 def _more(
-    gang: GangAsk, group: GroupAsk, pods: list[PodAsk], bound: dict[str, list[str]]
-) -> GangAsk:
+    gang: GangRequest, group: GroupRequest, pods: list[UnboundPod], bound: dict[str, list[str]]
+) -> GangRequest:
     """Returns a request for some pods of one group, with the gang's other pods as bound."""
     groups = [
         replace(other, minimum=0, pods=pods if other is group else [], bound=bound[other.name])

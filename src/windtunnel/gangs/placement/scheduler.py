@@ -10,18 +10,9 @@ from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 from windtunnel.core.loop import INFINITY
+from windtunnel.gangs.changes import Changes
 from windtunnel.gangs.commands import Command, Delete, Emit, PatchGangPlacement, SetCondition
 from windtunnel.gangs.objects import GANG, NORMAL, TRUE, WARNING, Node, Pod, PodGang
-from windtunnel.gangs.placement.asks import (
-    HOSTNAME,
-    GangAsk,
-    GroupAsk,
-    PackConstraint,
-    PartAsk,
-    PodAsk,
-    PodShape,
-    Tie,
-)
 from windtunnel.gangs.placement.claims import PodClaims
 from windtunnel.gangs.placement.constraints import (
     NODE_NAME,
@@ -40,6 +31,16 @@ from windtunnel.gangs.placement.placer import (
     VictimsBelow,
     kind_of,
 )
+from windtunnel.gangs.placement.requests import (
+    HOSTNAME,
+    GangRequest,
+    GroupRequest,
+    PackConstraint,
+    PartRequest,
+    PodShape,
+    Tie,
+    UnboundPod,
+)
 from windtunnel.gangs.placement.shapes import PlacedPods, PodShapes
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.units import keys_of
@@ -47,7 +48,7 @@ from windtunnel.gangs.placement.why import Waiting
 from windtunnel.gangs.statuses import Condition, ObjectEvent
 from windtunnel.gangs.templates import Pack as PackKeys
 from windtunnel.gangs.templates import PodGroup
-from windtunnel.gangs.view import Changes, View
+from windtunnel.gangs.view import View
 
 PATIENCE_S: Final = 60.0
 """How long a gang that returns to its nodes waits for its own pods there to end."""
@@ -60,7 +61,7 @@ DISRUPTION: Final = "DisruptionTarget"
 class Placer(Protocol):
     """Decides which pod goes where: gangs whole, or one pod at a time."""
 
-    def plan_in_order(self, asks: Iterable[GangAsk], victims: VictimsBelow) -> Pass: ...
+    def plan_in_order(self, requests: Iterable[GangRequest], victims: VictimsBelow) -> Pass: ...
 
     def full(self, kind: GangKind) -> PlacementVerdict | None: ...
 
@@ -70,17 +71,17 @@ class Placer(Protocol):
 class Planned:
     """The decisions of a pass, and reports on gangs that no longer wait."""
 
-    __slots__ = ("asks", "behind", "done", "freed", "settled")
+    __slots__ = ("behind", "done", "freed", "requests", "settled")
 
     def __init__(
         self,
-        asks: list[GangAsk],
+        requests: list[GangRequest],
         behind: list[tuple[str, PlacementVerdict]],
         done: Pass,
         settled: list[Command],
         freed: int,
     ) -> None:
-        self.asks: Final = asks
+        self.requests: Final = requests
         self.behind: Final = behind
         """Gangs that wait behind one of their kind, and the verdict on that one."""
         self.done: Final = done
@@ -158,7 +159,7 @@ class GangScheduler:
         for name in changes.pods:
             pod = self._view.pods.get(name)
             if pod is not None and self.shapes.learn(pod):
-                self._ask_anew()
+                self._renew_requests()
             gang_name = self._gang_of.get(name, "") if pod is None else pod.gang
             touched.setdefault(gang_name, []).append(name)
         for name in changes.gangs:
@@ -229,18 +230,18 @@ class GangScheduler:
         if name not in self._ending:
             self._placer.gone(name, "")
 
-    def _ask_anew(self) -> None:
-        """Works out again what every pod asks for."""
+    def _renew_requests(self) -> None:
+        """Computes again what every pod requests."""
         self.shapes.clear()
         self._unpark_all()
         for known in self._gangs.values():
             known.kind_of = -1
             for group in known.by_group.values():
-                group.asks = None
+                group.unbound = None
 
     def claims_changed(self) -> None:
         """Follows a change of claims or volumes."""
-        self._ask_anew()
+        self._renew_requests()
         self.look_again()
 
     def waiting_for_claims(self, gang: str) -> set[str]:
@@ -334,21 +335,21 @@ class GangScheduler:
                 due.append((-known.priority, gang.created_s, _tie(gang), name))
             elif gang.why_pending != self._says(name):
                 self._say(name, self.verdicts.get(name), now_s, settled)
-        asks, behind = list[GangAsk](), list[tuple[str, PlacementVerdict]]()
+        requests, behind = list[GangRequest](), list[tuple[str, PlacementVerdict]]()
         heapify(due)
         for kind in self._parked.kinds() if freed else []:
             self._first_parked(kind, due)
-        in_order = self._in_order(due, now_s, asks, behind)
+        in_order = self._in_order(due, now_s, requests, behind)
         done = self._placer.plan_in_order(in_order, self._victims)
-        return Planned(asks, behind, done, settled, self.space.freed)
+        return Planned(requests, behind, done, settled, self.space.freed)
 
     def _in_order(
         self,
         due: list[Rank],
         now_s: float,
-        asks: list[GangAsk],
+        requests: list[GangRequest],
         behind: list[tuple[str, PlacementVerdict]],
-    ) -> Iterator[GangAsk]:
+    ) -> Iterator[GangRequest]:
         """Yields requests of gangs in order of rank, except for kinds that no longer fit."""
         while due:
             rank = heappop(due)
@@ -362,11 +363,11 @@ class GangScheduler:
                         self._parked.add(rank, known.kind)
                         del self._active[name]
                     continue
-            ask = self._ask(gang, known, now_s)
+            request = self._request(gang, known, now_s)
             before = known.kind
-            known.kind, known.kind_of = kind_of(ask), known.version
-            asks.append(ask)
-            yield ask
+            known.kind, known.kind_of = kind_of(request), known.version
+            requests.append(request)
+            yield request
             if known.kind is not None and self._placer.full(known.kind) is None:
                 self._first_parked(known.kind, due)
             # Others may be parked behind it as one of its previous kind.
@@ -387,17 +388,17 @@ class GangScheduler:
             self._news = self._gangs[binding.gang].follow(binding.pod, pod) or self._news
         if self._whole:
             self._check_admitted(done)
-        told = {verdict.gang: verdict for verdict in done.verdicts}
-        for name, found in told.items():
+        verdicts = {verdict.gang: verdict for verdict in done.verdicts}
+        for name, found in verdicts.items():
             known = self._gangs[name]
             known.stands_for = known.version if found.stands else -1
         placed = {binding.gang for binding in done.bindings}
-        for ask in planned.asks:
-            verdict = told.get(ask.name)
+        for request in planned.requests:
+            verdict = verdicts.get(request.name)
             says = None if verdict is None else (verdict.waiting, verdict.says)
-            self._say(ask.name, says, now_s, commands)
-            if ask.name in placed:
-                self._placed(ask, now_s, commands)
+            self._say(request.name, says, now_s, commands)
+            if request.name in placed:
+                self._placed(request, now_s, commands)
         for name, found in planned.behind:
             self._say_behind(name, found, now_s, commands)
         self._evict(done, now_s, commands)
@@ -453,7 +454,7 @@ class GangScheduler:
 
     # Requests.
 
-    def _ask(self, gang: PodGang, known: GangPods, now_s: float) -> GangAsk:
+    def _request(self, gang: PodGang, known: GangPods, now_s: float) -> GangRequest:
         """Builds a gang's current request."""
         view = self._view
         groups = []
@@ -462,10 +463,10 @@ class GangScheduler:
             clique = view.cliques.get(group.name)
             notes = clique.template.annotations if clique is not None else {}
             groups.append(
-                GroupAsk(
+                GroupRequest(
                     group.name,
                     group.min_replicas,
-                    self._pod_asks(found),
+                    self._unbound_pods(found),
                     list(found.nodes),
                     _pack(group.pack),
                     spread_of(notes, gang.topology, view.levels),
@@ -475,11 +476,11 @@ class GangScheduler:
         owner = view.sets.get(gang.set_name)
         set_notes = owner.spec.annotations if owner is not None else {}
         parts = [
-            PartAsk(g.name, list(g.pod_groups), _pack(g.pack) or PackConstraint())
+            PartRequest(g.name, list(g.pod_groups), _pack(g.pack) or PackConstraint())
             for g in gang.pack_groups
         ]
         reuse = gang.reuse or (gang.name if reuses(set_notes) else "")
-        return GangAsk(
+        return GangRequest(
             gang.name,
             groups,
             priority=known.priority,
@@ -496,16 +497,16 @@ class GangScheduler:
             preempts=self._preempts(gang),
         )
 
-    def _pod_asks(self, group: GroupPods) -> list[PodAsk]:
+    def _unbound_pods(self, group: GroupPods) -> list[UnboundPod]:
         """Returns the requests of the pods that can be placed, and looks up which are blocked."""
-        if group.asks is None:
-            group.asks, group.blocked = [], []
+        if group.unbound is None:
+            group.unbound, group.blocked = [], []
             for _, _, name in group.waiting:
                 pod = self._view.pods[name]
                 why = "" if self._claims is None else self._claims.of(pod).why
-                ask = PodAsk(name, self.shapes.of(pod), why)
-                (group.blocked if why else group.asks).append(ask)
-        return list(group.asks)
+                request = UnboundPod(name, self.shapes.of(pod), why)
+                (group.blocked if why else group.unbound).append(request)
+        return list(group.unbound)
 
     def _base_nodes(self, gang: PodGang, known: GangPods) -> list[str]:
         """Returns the nodes of the base gang: a new scaled gang is placed as close to it as
@@ -580,25 +581,25 @@ class GangScheduler:
             key = f"Unschedulable/{gang.uid}/{verdict[0].value}"  # once for each cause
             commands.append(_event(gang, key, WARNING, "Unschedulable", says, now_s))
 
-    def _placed(self, ask: GangAsk, now_s: float, commands: list[Command]) -> None:
-        gang, known = self._view.gangs.get(ask.name), self._gangs[ask.name]
+    def _placed(self, request: GangRequest, now_s: float, commands: list[Command]) -> None:
+        gang, known = self._view.gangs.get(request.name), self._gangs[request.name]
         if gang is None or gang.groups is not known.groups:
             return  # it has changed while its pods were bound
         enough = all(
             len(known.by_group[group.name].bound) >= group.min_replicas for group in gang.groups
         )
         if enough:
-            score = self._score(ask, known)
+            score = self._score(request, known)
             if score != gang.placement_score:
-                commands.append(PatchGangPlacement(gang, self._says(ask.name), score))
+                commands.append(PatchGangPlacement(gang, self._says(request.name), score))
             self._condition(gang, DISRUPTION, "", "", "", now_s, commands)
             says = "the minimum of every group has nodes"
             key = f"Scheduled/{gang.uid}"
             commands.append(_event(gang, key, NORMAL, "Scheduled", says, now_s))
 
-    def _score(self, ask: GangAsk, known: GangPods) -> float:
+    def _score(self, request: GangRequest, known: GangPods) -> float:
         """Returns how close its pods are: 1 in one domain of the narrowest level, 0 in none."""
-        tree = self.space.tree(ask.topology, keys_of(ask))
+        tree = self.space.tree(request.topology, keys_of(request))
         close = known.closeness
         if close is None or close.tree is not tree:
             close = known.closeness = Closeness(tree, known.nodes())

@@ -9,8 +9,8 @@ after PATIENCE moves; within that limit a gang is placed if and only if it can b
 
 from typing import Final
 
-from windtunnel.gangs.placement.asks import GangAsk, PodAsk
 from windtunnel.gangs.placement.moves import Attempt, Enter, Fill, Remembered
+from windtunnel.gangs.placement.requests import GangRequest, UnboundPod
 from windtunnel.gangs.placement.space import NodeRoom, Place, Space
 from windtunnel.gangs.placement.units import FoundPlace, Unit, units_of
 
@@ -24,10 +24,10 @@ class Search:
     def __init__(
         self,
         space: Space,
-        gang: GangAsk,
+        gang: GangRequest,
         siblings: dict[int, int],
         remembered: Remembered,
-        wanted: dict[str, list[PodAsk]],
+        wanted: dict[str, list[UnboundPod]],
     ) -> None:
         self.attempt: Final = Attempt(space, gang, siblings, remembered)
         self.units: Final[list[Unit]] = units_of(gang, wanted, space)
@@ -81,7 +81,7 @@ class Search:
         enters = [move for move in self.attempt.moves if isinstance(move, Enter)]
         return {move.unit.name: move.stage for move in enters}
 
-    def go_on(self, node: NodeRoom, pod: PodAsk) -> None:
+    def go_on(self, node: NodeRoom, pod: UnboundPod) -> None:
         """Leaves the pod just placed on its node, and continues with a similar one."""
         for move in self.attempt.moves:
             move.settle(node)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Final
 
 from windtunnel.gangs.objects import Pod
-from windtunnel.gangs.placement.asks import HOSTNAME, PodRules, PodShape, PodTerm, both
 from windtunnel.gangs.placement.claims import PodClaims
 from windtunnel.gangs.placement.constraints import (
     AffinityTerm,
@@ -18,6 +17,7 @@ from windtunnel.gangs.placement.constraints import (
     rules_of,
     terms_of,
 )
+from windtunnel.gangs.placement.requests import HOSTNAME, PodRules, PodShape, PodTerm, both
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.view import View
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from windtunnel.core.taints import PREFER_NO_SCHEDULE, Taint
 from windtunnel.core.units import format_size
-from windtunnel.gangs.placement.asks import (
+from windtunnel.gangs.placement.requests import (
     PodRules,
     PodShape,
     PodTerm,

@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PackConstraint, PodAsk, PodShape
+from windtunnel.gangs.placement.requests import (
+    GangRequest,
+    GroupRequest,
+    PackConstraint,
+    PodShape,
+    UnboundPod,
+)
 from windtunnel.gangs.placement.space import NodeRoom, Place, Space, Tree
 
 
@@ -10,9 +16,9 @@ from windtunnel.gangs.placement.space import NodeRoom, Place, Space, Tree
 class UnitLoad:
     """Pods of one shape and group that are placed by one move."""
 
-    group: GroupAsk
+    group: GroupRequest
     shape: PodShape
-    pods: list[PodAsk]
+    pods: list[UnboundPod]
     counted: PodShape
     """The shape by which room is counted: the pods' own, or its variant on preferred nodes only."""
     wishes: list[PodShape]
@@ -47,7 +53,7 @@ class Taken:
 
     node: NodeRoom
     shape: PodShape
-    pods: list[PodAsk]
+    pods: list[UnboundPod]
 
 
 @dataclass(eq=False)
@@ -96,7 +102,7 @@ def could_hold(space: Space, tree: Tree, place: Place, loads: list[UnitLoad]) ->
     return True
 
 
-def keys_of(gang: GangAsk) -> list[str]:
+def keys_of(gang: GangRequest) -> list[str]:
     """Returns all labels that a gang's constraints name."""
     packs = [gang.pack, *[part.pack for part in gang.parts], *[g.pack for g in gang.groups]]
     keys = [key for pack in packs if pack is not None for key in (pack.required, pack.preferred)]
@@ -105,7 +111,7 @@ def keys_of(gang: GangAsk) -> list[str]:
     return [key for key in keys if key is not None]
 
 
-def units_of(gang: GangAsk, wanted: dict[str, list[PodAsk]], space: Space) -> list[Unit]:
+def units_of(gang: GangRequest, wanted: dict[str, list[UnboundPod]], space: Space) -> list[Unit]:
     """Returns the units of a gang, each after its parent, the most demanding first."""
     whole = Unit(gang.name, gang.pack, None)
     parts = [Unit(part.name, part.pack, whole) for part in gang.parts]
@@ -166,8 +172,8 @@ def _put_within(
         _put_within(unit, units, ordered, space, turns)
 
 
-def _loads(group: GroupAsk, pods: list[PodAsk], space: Space) -> list[UnitLoad]:
-    by_shape: dict[int, list[PodAsk]] = {}
+def _loads(group: GroupRequest, pods: list[UnboundPod], space: Space) -> list[UnitLoad]:
+    by_shape: dict[int, list[UnboundPod]] = {}
     for pod in pods:
         by_shape.setdefault(pod.shape.number, []).append(pod)
     return [

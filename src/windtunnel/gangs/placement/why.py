@@ -3,7 +3,7 @@
 from enum import Enum
 
 from windtunnel.core.taints import taint_text
-from windtunnel.gangs.placement.asks import HOSTNAME, PodAsk, PodShape
+from windtunnel.gangs.placement.requests import HOSTNAME, PodShape, UnboundPod
 from windtunnel.gangs.placement.search import PATIENCE, Search
 from windtunnel.gangs.placement.space import NodeRoom, Place, Space, Tree, amount
 from windtunnel.gangs.placement.units import Unit, UnitLoad, could_hold
@@ -107,7 +107,7 @@ def _kept_near(space: Space, search: Search) -> str:
     return ""
 
 
-def why_extras(pods: list[PodAsk], reason: str) -> str:
+def why_extras(pods: list[UnboundPod], reason: str) -> str:
     """Explains why pods above a minimum wait: for `reason` or, if empty, their previous nodes."""
     names = ", ".join([pod.name for pod in pods[:3]]) + (", ..." if len(pods) > 3 else "")
     waits = "waits" if len(pods) == 1 else "wait"

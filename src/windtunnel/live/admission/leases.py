@@ -273,15 +273,15 @@ class Tries:
         self._left -= 1
         if not verdict.may_pass or self._left <= 0:
             return None
-        told_s = verdict.observed.retry_after_s if verdict.observed is not None else 0.0
+        asked_s = verdict.observed.retry_after_s if verdict.observed is not None else 0.0
         if verdict.outcome is Outcome.RATE_LIMITED:
             self._refusals += 1
             self.asks = tuple(replace(ask, is_again=True) for ask in self.asks)
             assert held.lease is not None
             share = held.lease.domain.limiter.pace.share
-            return max(told_s, refusal_delay_s(self._refusals, share, self._stream))
+            return max(asked_s, refusal_delay_s(self._refusals, share, self._stream))
         self._failures += 1
-        return told_s or retry_delay_s(self._failures - 1, self._stream)
+        return asked_s or retry_delay_s(self._failures - 1, self._stream)
 
     def result(self) -> object:
         """Returns the last reply, or raises the last error."""

@@ -1,11 +1,9 @@
 """Wires up a batch; the one place that knows all of its parts."""
 
-import asyncio
 import hashlib
 import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from typing import NamedTuple
 
 import msgspec
@@ -41,7 +39,7 @@ from windtunnel.live.batch.store import (
     open_store,
 )
 from windtunnel.live.batch.tally import BatchTally, BatchView, Ending, Summary, look
-from windtunnel.live.system import connections_allowed, unwrapped
+from windtunnel.live.system import connections_allowed, stop_signals, unwrapped
 from windtunnel.live.wire.keys import Keys, read_keys
 
 RUN = "batch"
@@ -95,7 +93,7 @@ async def run_batch(
     """Runs a batch to its end, however it ends; `note` receives messages for the user meanwhile."""
     keys, rows, store = prepared.keys, prepared.rows, prepared.store
 
-    def tell(sentence: str) -> None:
+    def report(sentence: str) -> None:
         note(keys.redact_text(sentence))
 
     is_complete = False
@@ -105,9 +103,9 @@ async def run_batch(
             return _nothing_to_do(plan, prepared)
         async with open_client(plan.endpoints, keys, plan.timeout_s) as client:
             models = await find_models(client, plan.wait_s)
-            routes = _routes(plan, rows, models, tell)
+            routes = _routes(plan, rows, models, report)
             runner = _runner(plan, prepared, client, routes, telemetry, streams)
-            with unwrapped(), _signals(runner, tell):
+            with unwrapped(), _ends_on_signals(runner, report):
                 async with AsyncExitStack() as stack:
                     for watch in watches:
                         await stack.enter_async_context(watch(runner))
@@ -241,31 +239,17 @@ def _make_limiter(kind: LimiterKind, streams: Streams) -> MakeLimiter | None:
     return make
 
 
-@contextmanager
-def _signals(runner: Runner, note: Callable[[str], None]) -> Iterator[None]:
+def _ends_on_signals(runner: Runner, note: Callable[[str], None]) -> AbstractContextManager[object]:
     """Lets Ctrl-C or SIGTERM end the run in good order; a second signal ends it at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    endings = {signal.SIGINT: Ending.INTERRUPTED, signal.SIGTERM: Ending.TERMINATED}
-    before = {number: signal.getsignal(number) for number in endings}
 
-    def heard(ending: Ending) -> None:
+    def on_signal(number: signal.Signals) -> None:
         if runner.is_stopping:
             runner.abandon()
             return
-        runner.stop(ending)
+        runner.stop(Ending.INTERRUPTED if number == signal.SIGINT else Ending.TERMINATED)
         waiting = len(runner.limiter.admission.ledger.active)
         if waiting:
             calls, them = ("1 call", "it") if waiting == 1 else (f"{waiting:,} calls", "them")
             note(f"waiting for {calls} in flight; a second signal abandons {them}")
 
-    for number, ending in endings.items():
-        loop.add_signal_handler(number, heard, ending)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+    return stop_signals(on_signal)

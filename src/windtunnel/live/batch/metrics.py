@@ -9,10 +9,18 @@ from typing import Any
 
 from windtunnel.core.errors import InputError, os_reason
 from windtunnel.live.batch.run import Runner
-from windtunnel.live.batch.tally import LATENCY_BOUNDS_S, look
+from windtunnel.live.batch.tally import look
+from windtunnel.live.metrics import counter, gauge, histogram, registry_of
 
 PATIENCE_S = 5.0
 """How long a scrape waits for the event loop."""
+GAUGES = (
+    ("windtunnel_batch_in_flight", "in_flight", "Calls in flight"),
+    ("windtunnel_batch_limit", "limit", "Calls that may be in flight"),
+    ("windtunnel_batch_waiting", "waiting", "Queued calls"),
+    ("windtunnel_batch_cooldown_seconds", "cooldown_s", "Cooldown that the server asked for"),
+)
+"""Of each model at each endpoint: name, field of its view, meaning."""
 
 
 class BatchMetrics:
@@ -37,70 +45,45 @@ class BatchMetrics:
 
     def families(self) -> Iterator[Any]:
         """All metrics with their current values."""
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
-        )
-
         runner = self._runner
         view = look(runner.tally, runner.limiter.admission, runner.limiter.now())
-        rows = GaugeMetricFamily("windtunnel_batch_rows", "Rows by state", labels=["state"])
-        states = {"finished": view.finished, "dropped": view.dropped, "gave_up": view.gave_up}
-        states["open"] = view.rows - sum(states.values())
-        for state, number in states.items():
-            rows.add_metric([state], number)
-        yield rows
-        cells = CounterMetricFamily(
-            "windtunnel_batch_cells", "Cells finished in this run", labels=["column"]
-        )
-        for column in view.columns:
-            cells.add_metric([column.name], column.done_now)
-        yield cells
-        labels = ["endpoint", "model"]
-        gauges = (
-            ("in_flight", "Calls in flight"),
-            ("limit", "Calls that may be in flight"),
-            ("waiting", "Queued calls"),
-            ("cooldown_s", "Cooldown that the server asked for"),
-        )
-        for field, what in gauges:
-            name = f"windtunnel_batch_{field.removesuffix('_s')}"
-            gauge = GaugeMetricFamily(
-                f"{name}_seconds" if field.endswith("_s") else name, what, labels=labels
+        rows = {"finished": view.finished, "dropped": view.dropped, "gave_up": view.gave_up}
+        rows["open"] = view.rows - sum(rows.values())
+        yield gauge("windtunnel_batch_rows", "Rows by state", rows.items(), "state")
+        cells = [(column.name, column.done_now) for column in view.columns]
+        yield counter("windtunnel_batch_cells", "Cells finished in this run", cells, "column")
+        by_model = ("endpoint", "model")
+        for name, field, says in GAUGES:
+            found = [((one.endpoint, one.model), getattr(one, field)) for one in view.models]
+            yield gauge(name, says, found, *by_model)
+        calls = runner.tally.calls.items()
+        outcomes = [
+            ((*key, outcome.value), number)
+            for key, call in calls
+            for outcome, number in call.outcomes.items()
+        ]
+        says = "Calls by how they ended"
+        yield counter("windtunnel_batch_calls", says, outcomes, *by_model, "outcome")
+        tokens = [
+            ((*key, kind), number)
+            for key, call in calls
+            for kind, number in (
+                ("prompt", call.prompt_tokens),
+                ("completion", call.completion_tokens),
             )
-            for model in view.models:
-                gauge.add_metric([model.endpoint, model.model], getattr(model, field))
-            yield gauge
-        calls = CounterMetricFamily(
-            "windtunnel_batch_calls", "Calls by how they ended", labels=[*labels, "outcome"]
-        )
-        tokens = CounterMetricFamily(
-            "windtunnel_batch_tokens", "Tokens that replies report", labels=[*labels, "kind"]
-        )
-        seconds = HistogramMetricFamily(
-            "windtunnel_batch_call_seconds", "How long calls took", labels=labels
-        )
-        for (endpoint, model_name), call in runner.tally.calls.items():
-            for outcome, number in call.outcomes.items():
-                calls.add_metric([endpoint, model_name, outcome.value], number)
-            tokens.add_metric([endpoint, model_name, "prompt"], call.prompt_tokens)
-            tokens.add_metric([endpoint, model_name, "completion"], call.completion_tokens)
-            buckets, total = [], 0
-            for bound, number in zip((*LATENCY_BOUNDS_S, "+Inf"), call.latencies, strict=True):
-                total += number
-                buckets.append((str(bound), total))
-            seconds.add_metric([endpoint, model_name], buckets, call.seconds)
-        yield from (calls, tokens, seconds)
+        ]
+        says = "Tokens that replies report"
+        yield counter("windtunnel_batch_tokens", says, tokens, *by_model, "kind")
+        seconds = [(key, call.durations) for key, call in calls]
+        yield histogram("windtunnel_batch_call_seconds", "How long calls took", seconds, *by_model)
 
 
 @contextmanager
 def serving_metrics(runner: Runner, port: int, ready: Callable[[int], None]) -> Iterator[None]:
     """Serves the metrics of a run on a port of all addresses while the run lasts."""
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import start_http_server
 
-    registry = CollectorRegistry()
-    registry.register(BatchMetrics(runner))
+    registry = registry_of(BatchMetrics(runner).collect)
     try:
         server, thread = start_http_server(port, registry=registry)
     except OSError as error:

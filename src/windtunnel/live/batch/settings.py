@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.core.errors import InputError
 from windtunnel.live.batch.templates import PromptTemplate
 from windtunnel.live.wire.addresses import Api
+from windtunnel.settings.checking import checked
 from windtunnel.settings.document import parse_document, read_text
-from windtunnel.settings.faults import Fault, checker_faults, input_error
+from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Leaf, Name, Text, Whole, is_not
 from windtunnel.settings.section import Section
 
@@ -151,19 +152,7 @@ class ColumnsFile(Section):
 def load_columns(path: Path) -> ColumnsFile:
     """Reads and checks a columns file."""
     document = parse_document(read_text(path, NOUN), str(path), NOUN, "columns and endpoints")
-    try:
-        file = ColumnsFile.model_validate(document.data)
-    except ValidationError as error:
-        raise input_error(document, checker_faults(error, ColumnsFile)) from None
-    faults = _faults(file)
-    if faults:
-        raise input_error(document, faults)
-    try:
-        graph_of(file.columns)
-    except InputError as error:
-        place = document.place(("columns",))
-        raise InputError(error.what, where=place, hint=error.hint) from None
-    return file
+    return checked(document, ColumnsFile, _faults)[0]
 
 
 def graph_of(columns: Mapping[str, ColumnSettings]) -> ColumnGraph:
@@ -197,6 +186,11 @@ def _faults(file: ColumnsFile) -> list[Fault]:
         if column.system and column.interface is not Api.CHAT:
             hint = "put it into the prompt"
             faults.append(Fault((*path, "system"), "only a chat has a system message", hint=hint))
+    if not faults:  # templates can be read
+        try:
+            graph_of(file.columns)
+        except InputError as error:
+            faults.append(Fault(("columns",), error.what, hint=error.hint))
     return faults
 
 

@@ -48,7 +48,7 @@ class CellRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     response: dict[str, Any] | None = None
 
 
-class _Line(msgspec.Struct):
+class _JournalLine(msgspec.Struct):
     """The part of an output or error line that is read on resume."""
 
     id: str
@@ -337,7 +337,7 @@ def _whole_lines(path: Path, kind: type[Read], first: int = 1) -> Iterator[tuple
 
 
 def _read_output(path: Path, resumed: Resumed) -> None:
-    for _, line in _whole_lines(path, _Line):
+    for _, line in _whole_lines(path, _JournalLine):
         row = _row_of(line.id)
         if 0 <= row < len(resumed.is_over) and not resumed.is_over[row]:
             resumed.is_over[row] = 1
@@ -349,7 +349,7 @@ def _read_errors(path: Path, resumed: Resumed) -> None:
     if not path.exists():
         return
     kept = []
-    for raw, line in _whole_lines(path, _Line):
+    for raw, line in _whole_lines(path, _JournalLine):
         row = _row_of(line.id)
         code = (line.error or {}).get("code")
         if code == GAVE_UP or not 0 <= row < len(resumed.is_over) or resumed.is_over[row]:

@@ -10,6 +10,7 @@ from windtunnel.admission.reasons import Outcome
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.budgets import CONFIGURED
 from windtunnel.admission.requests.endpoint import ModelEndpoint, QueueTicket
+from windtunnel.live.metrics import BucketCounts
 
 LATENCY_BOUNDS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
@@ -37,19 +38,14 @@ class CallTally:
         self.outcomes: Final[dict[Outcome, int]] = {}
         self.prompt_tokens = 0
         self.completion_tokens = 0
-        self.seconds = 0.0
         self.waited_s = 0.0
-        self.latencies: Final = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        self.durations: Final = BucketCounts(LATENCY_BOUNDS_S)
 
     def ended(self, outcome: Outcome, took_s: float, prompt: int, completion: int) -> None:
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self.prompt_tokens += max(0, prompt)
         self.completion_tokens += max(0, completion)
-        self.seconds += took_s
-        place = 0
-        while place < len(LATENCY_BOUNDS_S) and took_s > LATENCY_BOUNDS_S[place]:
-            place += 1
-        self.latencies[place] += 1
+        self.durations.add(took_s)
 
 
 class BatchTally:
@@ -193,7 +189,7 @@ def look(tally: BatchTally, admission: RequestAdmission, now: float) -> BatchVie
                 failed=ended - answered - limited,
                 prompt_tokens=call.prompt_tokens,
                 completion_tokens=call.completion_tokens,
-                mean_s=call.seconds / ended if ended else 0.0,
+                mean_s=call.durations.total / ended if ended else 0.0,
                 mean_wait_s=call.waited_s / call.sent if call.sent else 0.0,
                 budget_wait_s=max(0.0, ready_s - now),
                 budget=budget,

@@ -18,6 +18,7 @@ from windtunnel.live.emulate.protocol import (
     AnswerFormat,
     BodyReader,
     ChatBody,
+    ChunkFrame,
     CompletionBody,
     Head,
     HttpRefusal,
@@ -257,7 +258,7 @@ class _Response:
         self._sent = 0  # tokens
         self._is_waiting = False  # for more of them: nothing is being written
         self._pieces: PieceWriter | None = None
-        self._frame = (b"", b"")
+        self._frame: ChunkFrame | None = None
 
     def write_to(self, pieces: PieceWriter | None) -> None:
         """Writes tokens directly while no other write is pending, without waking a task for
@@ -272,8 +273,8 @@ class _Response:
         tokens = answer.tokens
         if self._is_waiting and 0 < sent < tokens and not (answer.ended or answer.left):
             assert self._pieces is not None
-            text = filler(tokens - sent, self._head.number + sent).encode()
-            if self._pieces.write(text, self._frame):
+            assert self._frame is not None
+            if self._pieces.write(self._frame.chunk(sent, tokens)):
                 self._sent = tokens
                 return
         self._news.set()

@@ -37,14 +37,12 @@ class PieceWriter:
         self._transport = transport
         self._flow = flow
 
-    def write(self, text: bytes, frame: tuple[bytes, bytes]) -> bool:
-        """Writes a chunk, the text in its frame; False, and nothing is written, if the client is
-        gone or reads too slowly."""
+    def write(self, chunk: bytes) -> bool:
+        """Writes a whole HTTP chunk; False, and nothing is written, if the client is gone or reads
+        too slowly."""
         if self._flow.write_paused or self._transport.is_closing():
             return False
-        before, after = frame
-        size = len(before) + len(text) + len(after)
-        self._transport.write(b"%x\r\n%b%b%b\r\n" % (size, before, text, after))
+        self._transport.write(chunk)
         return True
 
 

@@ -8,33 +8,14 @@ followed step by step.
 import math
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from windtunnel.core.signals import Signals
+from windtunnel.engine.overheads import Overheads
 from windtunnel.engine.server import Server
 from windtunnel.engine.views import probe
 from windtunnel.routing.router import Routed, Router
 from windtunnel.workload.request import UNSET, Request
-
-
-class ServerOverheads(NamedTuple):
-    """Latency around a server that its clients see: a pool's `overheads`."""
-
-    queueing_s: float = 0.0
-    per_token_s: float = 0.0
-    """Added to the time of every token."""
-    completion_s: float = 0.0
-    accumulating_s: float = 0.0
-    """Added once more for each further token, as BLIS does."""
-    per_prompt_token_s: float = 0.0
-
-    def before_s(self, prompt_tokens: int) -> float:
-        """Delay from a request's arrival until it is queued."""
-        return self.queueing_s + self.per_prompt_token_s * prompt_tokens
-
-    def after_s(self, tokens: int) -> float:
-        """Delay of the `tokens`-th token between the server and the client."""
-        return self.per_token_s + self.accumulating_s * tokens
 
 
 class Meter(Protocol):
@@ -77,7 +58,7 @@ def _nobody() -> None:
 class EmulatedReplica:
     """One server, and the answers that wait for its tokens."""
 
-    def __init__(self, server: Server, overhead: ServerOverheads) -> None:
+    def __init__(self, server: Server, overhead: Overheads) -> None:
         self.server = server
         self.overheads = overhead
         self.answers: dict[int, EmulatedAnswer] = {}  # of this server's requests, by id
@@ -108,7 +89,7 @@ class Engine:
     def __init__(
         self,
         servers: list[Server],
-        overheads: list[ServerOverheads],
+        overheads: list[Overheads],
         router: Router,
         signals: Signals,
         meter: Meter,
@@ -236,13 +217,17 @@ class Engine:
         more = replica.passed
         replica.passed += 1
         delayed = replica.overheads.after_s(1) > 0.0
+        news = self._news
         for answer in replica.streams.values():
             if answer.decodes:
                 tokens = answer.begun + more
                 if delayed:
                     self._tell(answer, replica, tokens, at_s)
-                elif tokens > answer.tokens:
-                    self._have(answer, tokens)
+                elif tokens > answer.tokens:  # `_have`, without a call for each token
+                    answer.tokens = tokens
+                    if not answer.is_news:
+                        answer.is_news = True
+                        news.append(answer)
         replica.settle()
 
     def _wake(self, replica: EmulatedReplica) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from windtunnel.core.histogram import GROWTH, Histogram
+from windtunnel.core.statistics.histogram import GROWTH, Histogram
 from windtunnel.engine.server import Server
 from windtunnel.live.admin import metrics_page
 from windtunnel.workload.request import Request

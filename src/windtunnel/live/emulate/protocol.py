@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from windtunnel.live.emulate.prompts import chat_prompt, text_prompt, token_prompt
+from windtunnel.live.filler import BYTES_PER_TOKEN, TOKENS, WORDS, filler
 
 MOST_TOKENS = 10**6
 """In one answer."""
@@ -232,17 +233,36 @@ class AnswerFormat:
         choice["finish_reason"] = finish
         return _event(self._data(head, self._piece, [choice]))
 
-    def frame(self, head: Head) -> tuple[bytes, bytes]:
-        """The bytes around the text of a middle chunk; the text must not need JSON escaping."""
+    def frame(self, head: Head) -> "ChunkFrame":
+        """The bytes around the text of a middle chunk."""
         key = b'"content":"' if self._chat else b'"text":"'
         before, _, after = self.piece(head, "", None, first=False).rpartition(key)
-        return before + key, after
+        return ChunkFrame(head.number, before + key, after)
 
     def usage(self, head: Head, usage: Usage) -> bytes:
         """The last chunk of a streamed answer, with the usage, for clients that requested it."""
         data = self._data(head, self._piece, [])
         data["usage"] = usage.to_data()
         return _event(data)
+
+
+class ChunkFrame:
+    """Middle chunks of a streamed answer as HTTP chunks: all bytes but the text are the same."""
+
+    def __init__(self, number: int, before: bytes, after: bytes) -> None:
+        self._number = number
+        self._before = before
+        self._after = after + b"\r\n"
+        self._size = len(before) + len(after)
+        self._before_one = b"%x\r\n%b" % (self._size + BYTES_PER_TOKEN, before)
+
+    def chunk(self, sent: int, tokens: int) -> bytes:
+        """The chunk that brings an answer from `sent` tokens to `tokens`."""
+        start = self._number + sent
+        if tokens == sent + 1:
+            return self._before_one + TOKENS[start % WORDS] + self._after
+        text = filler(tokens - sent, start).encode()
+        return b"%x\r\n%b%b%b" % (self._size + len(text), self._before, text, self._after)
 
 
 DONE = b"data: [DONE]\n\n"

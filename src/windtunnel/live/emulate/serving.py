@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from windtunnel.core.errors import InputError, os_reason
 from windtunnel.live.system import run_until_stopped
@@ -48,8 +48,14 @@ def listen(host: str, port: int) -> socket.socket:
     return bound
 
 
+EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing listens there
+"""Addresses that stand for all of a machine, and those by which the machine itself reaches them."""
+
+
 def url_of(bound: socket.socket) -> str:
+    """The URL of a listening socket, as the machine itself can reach it."""
     host, port = bound.getsockname()[:2]
+    host = EVERYWHERE.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

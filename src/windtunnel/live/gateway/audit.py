@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
+from windtunnel.core.telemetry import Event
 from windtunnel.live.event_log import STARTED
 from windtunnel.live.gateway import facts
 from windtunnel.live.gateway.decisions import GatewayCore
@@ -16,7 +17,6 @@ from windtunnel.live.gateway.facts import ModelCard, RequestArrival
 from windtunnel.live.gateway.settings import GatewayFile
 from windtunnel.live.replay import (
     AuditReport,
-    LogLine,
     LogSection,
     MadeLines,
     audit_all,
@@ -43,15 +43,15 @@ def _audit(path: Path, start: LogSection) -> AuditReport:
 def starts_of(path: Path) -> list[LogSection]:
     """The starts in a log; each has the gateway's settings and seed in its first line."""
     found = sections_of(path)
-    bad = next((one.number for one in found if not _is_ours(one.head)), None if found else 1)
-    if bad is not None:
+    bad = next((one.where for one in found if not _is_ours(one.head)), "" if found else f"{path}:1")
+    if bad:
         allowed = "a file that `live.log` of a gateway named"
         what = "this is not the log of a gateway"
-        raise InputError(what, where=f"{path}:{bad}", allowed=allowed)
+        raise InputError(what, where=bad, allowed=allowed)
     return found
 
 
-def _is_ours(head: LogLine) -> bool:
+def _is_ours(head: Event) -> bool:
     try:
         GatewayFile.read(head.data["settings"])
         int(head.data["seed"])
@@ -68,22 +68,22 @@ class _ReplayedGateway:
     def __init__(self, core: GatewayCore) -> None:
         self._core: Final = core
 
-    def skips(self, line: LogLine) -> bool:  # noqa: ARG002 - a gateway's whole log is replayed
+    def skips(self, line: Event) -> bool:  # noqa: ARG002 - a gateway's whole log is replayed
         return False
 
-    def tell(self, line: LogLine) -> None:
+    def apply(self, line: Event) -> None:
         about = line.subject.partition("/")[2]
         _FACTS[line.kind](self._core, int(about) if about else -1, line)
         while self._core.take() is not None:
             pass
 
 
-def _observe(core: GatewayCore, server: int, line: LogLine) -> None:
+def _observe(core: GatewayCore, server: int, line: Event) -> None:
     waiting, running, kv_used, adapters = line.data["load"]
     core.observe(server, (waiting, running, kv_used), adapters, line.time)
 
 
-_FACTS: Final[dict[str, Callable[[GatewayCore, int, LogLine], None]]] = {
+_FACTS: Final[dict[str, Callable[[GatewayCore, int, Event], None]]] = {
     facts.JOINED: lambda core, _, line: _joined(core, line),
     facts.HEALTHY: lambda core, server, line: core.healthy(
         server, [ModelCard(*card) for card in line.data["models"]], line.time
@@ -124,5 +124,5 @@ _FACTS: Final[dict[str, Callable[[GatewayCore, int, LogLine], None]]] = {
 """How each kind of fact is replayed."""
 
 
-def _joined(core: GatewayCore, line: LogLine) -> None:
+def _joined(core: GatewayCore, line: Event) -> None:
     core.join(line.data["name"], line.data["slots"], line.time, line.data["role"])

@@ -10,16 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from windtunnel.admission.gateway import (
-    ADMIT,
-    EVICT,
-    REJECT,
-    Allowance,
-    GatewayDecision,
-    GatewayDriver,
-    Ticket,
-    build_gateway,
-)
+from windtunnel.admission.gateway.driver import GatewayDriver
+from windtunnel.admission.gateway.gateway import Allowance
+from windtunnel.admission.gateway.policies import build_gateway
+from windtunnel.admission.gateway.tickets import ADMIT, EVICT, REJECT, GatewayDecision, Ticket
 from windtunnel.core import vocabulary
 from windtunnel.core.random import Streams
 from windtunnel.core.signals import Signals

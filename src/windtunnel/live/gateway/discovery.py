@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.files import read_bounded
+from windtunnel.core.system.files import read_bounded
 from windtunnel.live.gateway.settings import DnsEntry, LiveSettings, ServerEntry
 
 if TYPE_CHECKING:

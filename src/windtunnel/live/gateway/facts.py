@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from windtunnel.admission.gateway import GatewaySettings
+from windtunnel.admission.gateway.settings import GatewaySettings
 from windtunnel.core import vocabulary
 from windtunnel.core.telemetry import Plain
 from windtunnel.routing.availability import BreakerLimits

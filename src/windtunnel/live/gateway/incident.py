@@ -16,10 +16,11 @@ import msgspec
 
 from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
+from windtunnel.core.telemetry import Event
 from windtunnel.core.units import format_duration, parse_duration
 from windtunnel.live.gateway import facts
 from windtunnel.live.gateway.settings import GatewayFile
-from windtunnel.live.replay import LogLine, LogSection, lines_in
+from windtunnel.live.replay import LogSection, lines_in
 from windtunnel.settings.document import Plain
 from windtunnel.workload.traces.gateway_folder import SAME_ARRIVAL_S, GatewayRow
 
@@ -112,11 +113,11 @@ def started_at(start: LogSection) -> str:
     """When a gateway was started, for display."""
     started_s = start.head.data.get("started")
     if not isinstance(started_s, int | float):
-        return f"line {start.number}"
+        return start.where
     return datetime.fromtimestamp(started_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def trace_of(head: LogLine) -> Path:
+def trace_of(head: Event) -> Path:
     """The folder of the trace that a log's gateway writes."""
     settings = GatewayFile.read(head.data["settings"])
     if settings.live.trace is None:
@@ -159,7 +160,7 @@ def cut_log(log: Path, stretch: LogStretch, out: Path) -> CutLog:
     return CutLog(**found, roles=roles, requests=requests)
 
 
-def _count(line: LogLine, found: dict[str, int], roles: dict[str, int], *, inside: bool) -> None:
+def _count(line: Event, found: dict[str, int], roles: dict[str, int], *, inside: bool) -> None:
     if line.kind == facts.ARRIVED and inside:
         found["arrived"] += 1
     elif line.kind == facts.JOINED:
@@ -170,7 +171,7 @@ def _count(line: LogLine, found: dict[str, int], roles: dict[str, int], *, insid
         found["cache_tokens"] = max(found["cache_tokens"], int(line.data.get("tokens", 0)))
 
 
-def _follow(line: LogLine, requests: dict[str, float], from_s: float) -> None:
+def _follow(line: Event, requests: dict[str, float], from_s: float) -> None:
     """Keeps the requests that had not ended when the interval began, and all later ones."""
     about = line.subject.partition("/")[2]
     if line.kind == facts.ARRIVED:

@@ -19,7 +19,7 @@ from windtunnel.live.gateway.kubernetes_source import (
 )
 from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.reflector import Reflector
-from windtunnel.live.kubernetes.resources import INFERENCE_POOLS, PODS, Object
+from windtunnel.live.kubernetes.resources import INFERENCE_POOLS, PODS, Object, ServingPod
 
 KINDS: Final = (INFERENCE_POOLS, PODS)
 
@@ -56,30 +56,6 @@ class InferencePool(Object, frozen=True, rename="camel", kw_only=True):
     spec: PoolSpec = PoolSpec()
 
 
-class PodCondition(msgspec.Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-
-
-class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
-    conditions: list[PodCondition] | None = None
-    pod_ip: str = msgspec.field(name="podIP", default="")
-
-
-class ServingPod(Object, frozen=True, rename="camel", kw_only=True):
-    """The fields that are read from a pod."""
-
-    status: PodStatus = PodStatus()
-
-    @property
-    def takes_requests(self) -> bool:
-        if self.metadata.deletion_timestamp is not None:
-            return False
-        return any(
-            one.type == "Ready" and one.status == "True" for one in self.status.conditions or ()
-        )
-
-
 def pool_fault(pool: InferencePool | None) -> str:
     """Why a pool cannot be followed; empty if it can."""
     if pool is None:
@@ -94,7 +70,8 @@ def servers_of(
 ) -> FoundServers:
     """The servers at every port of each pod that takes requests."""
     urls, faults = [], []
-    places = [(pod.status.pod_ip, port) for pod in pods if pod.takes_requests for port in ports]
+    taking = [pod for pod in pods if pod.is_ready and not pod.is_terminating]
+    places = [(pod.status.pod_ip, port) for pod in taking for port in ports]
     for address, port in sorted(places):
         what = fault_of(address, port)
         if what:

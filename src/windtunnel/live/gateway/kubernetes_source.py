@@ -90,7 +90,7 @@ class KubernetesSource:
         except TimeoutError:
             pass
         self._look.clear()
-        self._heard(reflectors, kinds)
+        self._log_readable(reflectors, kinds)
 
     def take(self, found: FoundServers) -> None:
         """Takes over a complete list. An empty one is accepted: requests then wait for a server."""
@@ -108,7 +108,9 @@ class KubernetesSource:
                 _log.error("%s: %s", self._shown, what)
             self._faults = faults
 
-    def _heard(self, reflectors: Sequence[Reflector[Any]], kinds: Sequence[Resource]) -> None:
+    def _log_readable(
+        self, reflectors: Sequence[Reflector[Any]], kinds: Sequence[Resource]
+    ) -> None:
         """Logs once that the API server cannot be read, and once that it can again."""
         failed = next((one for one in reflectors if one.last_error is not None), None)
         error = failed.last_error if failed is not None else None

@@ -1,12 +1,13 @@
 """The counters of a gateway, and their Prometheus metrics: our names, and OpenTelemetry's."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from windtunnel.live.metrics import BucketCounts, counter, gauge, histogram
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
     from windtunnel.live.gateway.decisions import GatewayCore
+    from windtunnel.routing.availability import Availability
 
 
 DURATIONS: Final = tuple(0.01 * 2**power for power in range(14))
@@ -36,34 +37,6 @@ HISTOGRAMS: Final = (
     ("gen_ai_server_time_per_output_token_seconds", "per_token", "Of streams, after the first."),
     ("windtunnel_queue_seconds", "queued", "From arrival until a server was asked."),
 )
-
-
-class BucketCounts:
-    """A histogram: counts by bucket, and their sum."""
-
-    __slots__ = ("_bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds: Final = list(bounds)
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def add(self, value: float) -> None:
-        place = 0
-        for bound in self._bounds:
-            if value <= bound:
-                break
-            place += 1
-        self.counts[place] += 1
-        self.total += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative buckets, as Prometheus expects them."""
-        found, sum_ = [], 0
-        for bound, count in zip((*self._bounds, float("inf")), self.counts, strict=True):
-            sum_ += count
-            found.append(("+Inf" if bound == float("inf") else repr(bound), float(sum_)))
-        return found
 
 
 class ModelMetrics:
@@ -128,113 +101,76 @@ class GatewayMetrics:
             self.outcomes[key] = count + 1
 
 
-class GatewayCollector:
-    """Provides the counts to prometheus_client at each scrape."""
-
-    def __init__(
-        self, metrics: GatewayMetrics, core: "GatewayCore", now_s: Callable[[], float]
-    ) -> None:
-        self._now_s: Final = now_s
-        self._metrics: Final = metrics
-        self._core: Final = core
-
-    def collect(self) -> Iterable[object]:
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
-        )
-
-        metrics, core = self._metrics, self._core
-        ended = CounterMetricFamily(
-            "windtunnel_requests", "Requests that ended.", labels=["model", "outcome", "reason"]
-        )
-        for key, count in metrics.outcomes.items():
-            ended.add_metric(list(key), count)
-        yield ended
-        early = CounterMetricFamily(
-            "windtunnel_requests_refused_early",
-            "Requests refused before admission: invalid, or no server ready (503).",
-            labels=["status"],
-        )
-        for status, count in metrics.early.items():
-            early.add_metric([str(status)], count)
-        yield early
-        yield CounterMetricFamily(
-            "windtunnel_retries", "Requests sent to another server.", value=core.retries
-        )
-        yield GaugeMetricFamily(
-            "windtunnel_client_connections", "Connections of clients.", value=metrics.connections
-        )
-        yield CounterMetricFamily(
-            "windtunnel_failures", "Requests that the gateway itself failed on.", value=metrics.bugs
-        )
-        yield CounterMetricFamily(
-            "windtunnel_overflowed_tenants",
-            "Requests of fairness ids beyond the limit, which share a tenant.",
-            value=metrics.overflowed_tenants,
-        )
-        lost = CounterMetricFamily(
-            "windtunnel_lines_lost", "Lines that could not be written.", labels=["file"]
-        )
-        for file, count in metrics.lost.items():
-            lost.add_metric([file], count)
-        yield lost
-        queued = GaugeMetricFamily("windtunnel_queued", "Queued requests.", labels=["model"])
-        flying = GaugeMetricFamily("windtunnel_in_flight", "Sent, not ended.", labels=["server"])
-        up = GaugeMetricFamily("windtunnel_server_up", "1: may get requests.", labels=["server"])
-        failed = CounterMetricFamily(
-            "windtunnel_attempts_failed", "Requests a server did not answer.", labels=["server"]
-        )
-        unrequested = CounterMetricFamily(
-            "windtunnel_unrequested_answers",
-            "Connections dropped after more than one answer.",
-            labels=["server"],
-        )
-        ages = GaugeMetricFamily(
-            "windtunnel_scrape_age_seconds", "Since its load was last read.", labels=["server"]
-        )
-        now_s = self._now_s()
-        for plane in core.planes.values():
-            queued.add_metric([plane.name], plane.driver.gateway.queued + len(plane.unplaced))
-        for number, server in enumerate(core.servers):
-            if server.gone:
-                continue
-            flying.add_metric([server.name], server.in_flight)
-            state = server.availability
-            up.add_metric(
-                [server.name],
-                float(state.healthy and not state.draining and state.breaker.state == 0),
-            )
-            failed.add_metric([server.name], metrics.attempts_failed.get(number, 0))
-            unrequested.add_metric([server.name], metrics.unrequested.get(number, 0))
-            ages.add_metric([server.name], now_s - server.observed_s)
-        yield from (queued, flying, up, failed, unrequested, ages)
-        yield CounterMetricFamily(
-            "windtunnel_kv_transfers_stranded",
-            "Prompts computed for a server that never fetched them.",
-            value=metrics.stranded,
-        )
-        for name, field, meaning in HISTOGRAMS:
-            family = HistogramMetricFamily(name, meaning, labels=["gen_ai_request_model"])
-            for model, one in metrics.models.items():
-                histogram: BucketCounts = getattr(one, field)
-                family.add_metric([model], histogram.buckets(), histogram.total)
-            yield family
-        tokens = CounterMetricFamily(
-            "windtunnel_tokens", "Tokens of completed requests.", labels=["model", "kind"]
-        )
-        for model, one in metrics.models.items():
-            tokens.add_metric([model, "prompt"], one.prompt_tokens)
-            tokens.add_metric([model, "output"], one.output_tokens)
-        yield tokens
+def gateway_families(metrics: GatewayMetrics, core: "GatewayCore", now_s: float) -> Iterator[Any]:
+    """All metrics with their current values."""
+    yield counter(
+        "windtunnel_requests",
+        "Requests that ended.",
+        metrics.outcomes.items(),
+        *("model", "outcome", "reason"),
+    )
+    yield counter(
+        "windtunnel_requests_refused_early",
+        "Requests refused before admission: invalid, or no server ready (503).",
+        metrics.early.items(),
+        "status",
+    )
+    yield counter("windtunnel_retries", "Requests sent to another server.", core.retries)
+    yield gauge("windtunnel_client_connections", "Connections of clients.", metrics.connections)
+    yield counter(
+        "windtunnel_failures", "Requests that the gateway itself failed on.", metrics.bugs
+    )
+    yield counter(
+        "windtunnel_overflowed_tenants",
+        "Requests of fairness ids beyond the limit, which share a tenant.",
+        metrics.overflowed_tenants,
+    )
+    yield counter(
+        "windtunnel_lines_lost", "Lines that could not be written.", metrics.lost.items(), "file"
+    )
+    queued = [
+        (plane.name, plane.driver.gateway.queued + len(plane.unplaced))
+        for plane in core.planes.values()
+    ]
+    yield gauge("windtunnel_queued", "Queued requests.", queued, "model")
+    yield from _server_families(metrics, core, now_s)
+    yield counter(
+        "windtunnel_kv_transfers_stranded",
+        "Prompts computed for a server that never fetched them.",
+        metrics.stranded,
+    )
+    models = metrics.models.items()
+    for name, field, meaning in HISTOGRAMS:
+        counts = [(model, getattr(one, field)) for model, one in models]
+        yield histogram(name, meaning, counts, "gen_ai_request_model")
+    tokens = [
+        row
+        for model, one in models
+        for row in (((model, "prompt"), one.prompt_tokens), ((model, "output"), one.output_tokens))
+    ]
+    yield counter("windtunnel_tokens", "Tokens of completed requests.", tokens, "model", "kind")
 
 
-def registry_of(
-    metrics: GatewayMetrics, core: "GatewayCore", now_s: Callable[[], float]
-) -> "CollectorRegistry":
-    from prometheus_client import CollectorRegistry
+def _server_families(metrics: GatewayMetrics, core: "GatewayCore", now_s: float) -> Iterator[Any]:
+    servers = [(number, one) for number, one in enumerate(core.servers) if not one.gone]
+    in_flight = [(one.name, one.in_flight) for _, one in servers]
+    yield gauge("windtunnel_in_flight", "Sent, not ended.", in_flight, "server")
+    up = [(one.name, float(_is_up(one.availability))) for _, one in servers]
+    yield gauge("windtunnel_server_up", "1: may get requests.", up, "server")
+    failed = [(one.name, metrics.attempts_failed.get(number, 0)) for number, one in servers]
+    yield counter(
+        "windtunnel_attempts_failed", "Requests a server did not answer.", failed, "server"
+    )
+    unrequested = [(one.name, metrics.unrequested.get(number, 0)) for number, one in servers]
+    yield counter(
+        "windtunnel_unrequested_answers",
+        "Connections dropped after more than one answer.",
+        unrequested,
+        "server",
+    )
+    ages = [(one.name, now_s - one.observed_s) for _, one in servers]
+    yield gauge("windtunnel_scrape_age_seconds", "Since its load was last read.", ages, "server")
 
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(GatewayCollector(metrics, core, now_s))  # type: ignore[arg-type]
-    return registry
+
+def _is_up(state: "Availability") -> bool:
+    return state.healthy and not state.draining and state.breaker.state == 0

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import InputError, OutputError
-from windtunnel.core.extras import need
-from windtunnel.core.files import read_bounded
 from windtunnel.core.random import fresh_seed
+from windtunnel.core.system.extras import need
+from windtunnel.core.system.files import read_bounded
 from windtunnel.core.telemetry import Record
 from windtunnel.live.admin import admin_app, json_page, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
@@ -25,13 +25,13 @@ from windtunnel.live.event_log import EventLogFile
 from windtunnel.live.gateway.access_log import AccessLog
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
 from windtunnel.live.gateway.data_path.prompts import PromptReader
-from windtunnel.live.gateway.data_path.proxy import SWEEP_S, KeyHolder, Proxy, ProxyLimits
+from windtunnel.live.gateway.data_path.proxy import SWEEP_S, KeyHolder, Proxy
 from windtunnel.live.gateway.decisions import GatewayCore
 from windtunnel.live.gateway.discovery import Discovery
 from windtunnel.live.gateway.kv.blocks import CacheChange, MergedRanks, ServerBlocks
 from windtunnel.live.gateway.kv.events import KvEventReader
 from windtunnel.live.gateway.kv.tokens import ModelTokenizer
-from windtunnel.live.gateway.metrics import registry_of
+from windtunnel.live.gateway.metrics import gateway_families
 from windtunnel.live.gateway.probes import ServerProbe
 from windtunnel.live.gateway.request_trace import RequestTrace
 from windtunnel.live.gateway.settings import (
@@ -42,6 +42,8 @@ from windtunnel.live.gateway.settings import (
     server_base,
     split_address,
 )
+from windtunnel.live.metrics import registry_of
+from windtunnel.live.rotation import LogLimits
 from windtunnel.live.system import connections_allowed, run_until_stopped, settle_memory
 from windtunnel.live.wire.connections import ServerAddress, ServerPool
 from windtunnel.live.wire.keys import Keys, read_keys
@@ -88,31 +90,14 @@ class GatewayProgram:
             head["started"] = unix_s()
             if objectives:
                 head["objectives"] = objectives
-            self._log_file = EventLogFile(Path(live.log), head)
+            self._log_file = EventLogFile(
+                Path(live.log), head, limits=LogLimits(live.log_rotate_bytes, live.log_keep)
+            )
             record = self._log_file.record
         core = GatewayCore(settings.policies(folder, seed, objectives), record)
-        limits = live.limits
         secret = os.urandom(32)
         prompts = PromptReader(secret)
-        self.proxy: Final = Proxy(
-            core,
-            ProxyLimits(
-                int(limits.head_bytes),
-                int(limits.body_bytes),
-                limits.connections,
-                limits.request_s,
-                limits.idle_s,
-                limits.stall_s,
-                limits.connect_s,
-                limits.first_byte_s,
-                limits.silence_s,
-                internal_errors=self.settings.live.retries.internal_errors,
-            ),
-            prompts,
-            explains=live.explain,
-            asks_usage=live.usage,
-            dry_run=live.dry_run,
-        )
+        self.proxy: Final = Proxy(core, live, prompts)
         self._secret: Final = secret
         self._watched: Final[dict[str, WatchedServer]] = {}
         self._server_keys: Final[dict[str, str]] = {}
@@ -398,7 +383,8 @@ class GatewayProgram:
         async def servers(_: WebRequest) -> Response:
             return Response(json_page(self.servers()), media_type="application/json")
 
-        registry = registry_of(self.proxy.metrics, self.proxy.core, self.proxy.now_s)
+        proxy = self.proxy
+        registry = registry_of(lambda: gateway_families(proxy.metrics, proxy.core, proxy.now_s()))
         return admin_app(registry, self._why_not_ready, [Route("/servers", servers)])
 
     def _why_not_ready(self) -> str:

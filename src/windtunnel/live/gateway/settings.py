@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySettings
 from windtunnel.core.addresses import address_fault
 from windtunnel.core.errors import InputError
 from windtunnel.live.gateway.facts import ClassOfService, Policies
 from windtunnel.live.gateway.picker.resources import read_resources
+from windtunnel.live.rotation import LOG_LIMITS, KeptFiles, RotateBytes
 from windtunnel.routing.availability import BreakerLimits
 from windtunnel.routing.settings import RouterSettings, SplitSettings
+from windtunnel.settings.checking import section_of
 from windtunnel.settings.document import parse_document, read_text
-from windtunnel.settings.faults import Fault, checker_faults, input_error
+from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import (
     Duration,
     FilePath,
@@ -33,7 +35,7 @@ from windtunnel.settings.fields import (
 )
 from windtunnel.settings.manifests import DNS_LABEL, FreeText, Pattern
 from windtunnel.settings.overrides import apply_override
-from windtunnel.settings.section import Context, Section, faults_of, located
+from windtunnel.settings.section import Context, Section, located
 from windtunnel.workload.request import DEFAULT_SLO, DEFAULT_TENANT
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass
 
@@ -313,12 +315,10 @@ class TraceFileSettings(Section):
     folder: Annotated[str, FilePath("a folder")] = Field(
         default="windtunnel-trace", description="The folder of its files."
     )
-    rotate_bytes: Annotated[float, Size("64KiB", "1TiB")] = Field(
+    rotate_bytes: RotateBytes = Field(
         default=64 * 1024**2, description="A file is closed at this size."
     )
-    keep: Annotated[int, Whole(1, 100_000)] = Field(
-        default=16, description="Files to keep; the oldest is removed."
-    )
+    keep: KeptFiles = Field(default=16, description="Files to keep; the oldest is removed.")
 
 
 class PickerSettings(Section):
@@ -425,6 +425,13 @@ class LiveSettings(Section):
     log: Annotated[str, FilePath("a file")] | None = Field(
         default=None,
         description="The event log: every observation and decision, for `windtunnel audit`.",
+    )
+    log_rotate_bytes: RotateBytes = Field(
+        default=LOG_LIMITS.rotate_bytes, description="Size at which `log` is rotated."
+    )
+    log_keep: KeptFiles = Field(
+        default=LOG_LIMITS.keep,
+        description="Rotated files to keep, `LOG.1`, `LOG.2`, ...; the oldest is deleted.",
     )
     access_log: Annotated[str, FilePath("a file, such as /dev/stdout")] | None = Field(
         default=None,
@@ -634,14 +641,8 @@ def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]
     document = parse_document(text, str(path) if path is not None else NOUN, NOUN, KEYS)
     for override in sets:
         apply_override(document, override)
-    try:
-        found = GatewayFile.read(document.data)
-    except ValidationError as error:
-        raise input_error(document, checker_faults(error, GatewayFile)) from None
     folder = path.parent if path is not None else Path()
-    faults = [one for one in faults_of(found, Context(found, folder)) if not one.is_note]
-    if faults:
-        raise input_error(document, faults)
+    found = section_of(document, GatewayFile, folder)
     live = found.live.model_copy(update={"servers": _joined(found.live.servers, servers)})
     found = located(found.model_copy(update={"live": live}), folder)
     live = found.live

@@ -32,6 +32,7 @@ from windtunnel.live.kubernetes.errors import (
     Gone,
     NoAnswer,
     NoCredentials,
+    NotFound,
     NotLeader,
     ServerError,
     TooLarge,
@@ -41,7 +42,7 @@ from windtunnel.live.kubernetes.errors import (
     error_of,
 )
 from windtunnel.live.kubernetes.pacing import Backoff, RequestPacer
-from windtunnel.live.kubernetes.resources import NODES, PODS, Meta, Plain, Resource
+from windtunnel.live.kubernetes.resources import NODES, PODS, Meta, Plain, Resource, ServedKind
 
 if TYPE_CHECKING:
     import aiohttp
@@ -141,6 +142,10 @@ class _PageMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     # "continue" is a keyword
     next_page: str = msgspec.field(default="", name="continue")
+
+
+class _ServedKinds(msgspec.Struct):
+    resources: list[ServedKind] | None = None
 
 
 _EVENTS: Final = msgspec.json.Decoder(WatchEvent)
@@ -243,6 +248,15 @@ class Client:
         """The `autoscaling/v1 Scale` of an object."""
         answer = await self._read(resource.path(namespace, name, "scale"))
         return _decoded(answer, Plain)
+
+    async def served(self, api_version: str) -> list[ServedKind]:
+        """The resources of a group and version; none if the API server does not serve it."""
+        root = "/apis" if "/" in api_version else "/api"
+        try:
+            answer = await self._read(f"{root}/{api_version}")
+        except NotFound:
+            return []
+        return _decoded(answer, _ServedKinds).resources or []
 
     async def list_all(
         self, resource: Resource, selection: ObjectSelection = ALL, *, page: int = PAGE
@@ -356,8 +370,6 @@ class Client:
         *,
         manager: str,
         force: bool = False,
-        subresource: str = "",
-        dry_run: bool = False,
     ) -> T:
         """Server-side apply: these fields become ours (`manager`); those left out no longer are.
 
@@ -366,9 +378,8 @@ class Client:
         """
         full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         meta = body["metadata"]
-        path = resource.path(str(meta.get("namespace", "")), str(meta["name"]), subresource)
+        path = resource.path(str(meta.get("namespace", "")), str(meta["name"]))
         query = {"fieldManager": manager, "force": "true" if force else "false"}
-        query |= {"dryRun": "All"} if dry_run else {}
         path = f"{path}?{urlencode(query)}"
         answer = await self._write("PATCH", path, full, content=APPLY_PATCH)
         return _decoded(answer, kind)

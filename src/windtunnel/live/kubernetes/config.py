@@ -24,7 +24,7 @@ import msgspec
 from windtunnel.core.addresses import address_fault
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError
-from windtunnel.core.files import read_bounded
+from windtunnel.core.system.files import read_bounded
 from windtunnel.live.wire.keys import checked_token, read_token
 from windtunnel.settings.manifests import DNS_LABEL
 

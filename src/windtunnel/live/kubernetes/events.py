@@ -82,7 +82,7 @@ class PatchEvent(NamedTuple):
     body: Plain
 
 
-class _Series:
+class _RepeatedEvent:
     def __init__(self, create: CreateEvent, now_s: float) -> None:
         self.create = create
         self.count = 1
@@ -105,7 +105,7 @@ class EventSeries:
     def __init__(self, controller: str, instance: str) -> None:
         self._controller = controller
         self._instance = instance[:128]
-        self._series: dict[tuple[Subject, str, str, str], _Series] = {}
+        self._series: dict[tuple[Subject, str, str, str], _RepeatedEvent] = {}
         """In order of each series' last event."""
         self._issued = 0
 
@@ -126,7 +126,7 @@ class EventSeries:
         else:
             if series is not None and series.count > series.written:
                 writes.append(series.patch(now_s))
-            series = _Series(self._create(event, unix_s), now_s)
+            series = _RepeatedEvent(self._create(event, unix_s), now_s)
             writes.append(series.create)
         self._series[key] = series
         if len(self._series) > MOST_SERIES:

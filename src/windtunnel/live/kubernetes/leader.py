@@ -297,7 +297,7 @@ class LeaderElector:
             late = KubernetesError("no answer in time", where=f"Lease {self._name}")
             self.last_error = error if isinstance(error, KubernetesError) else late
             wait_s = election.wait_s(monotonic_s())
-        self._tell()
+        self._set_leading()
         return wait_s
 
     async def _look(self) -> float:
@@ -339,7 +339,7 @@ class LeaderElector:
             meta["resourceVersion"] = write.version
             return await self._client.replace(LEASES, body, LeaseObject, urgent=True)
 
-    def _tell(self) -> None:
+    def _set_leading(self) -> None:
         if self.election.leads(monotonic_s()):
             self.lost.clear()
             self.led.set()
@@ -354,12 +354,12 @@ class LeaderElector:
             deadline_s = self.election.deadline_s()
             if deadline_s is not None:
                 await asyncio.sleep(max(deadline_s - monotonic_s(), 0.0))
-            self._tell()
+            self._set_leading()
             await asyncio.sleep(0)
 
     async def _release(self) -> None:
         write = self.election.release(unix_s())
-        self._tell()
+        self._set_leading()
         if write is None:
             return
         try:

@@ -76,7 +76,7 @@ class ListWatch:
         self._silent = 0
         self._verify = False
         self._began_s = 0.0
-        self._heard = False
+        self._has_received = False
         self.lists = 0
         self.watches = 0
 
@@ -105,18 +105,18 @@ class ListWatch:
     def began(self, now_s: float) -> None:
         """Records the start of a watch's response."""
         self._began_s = now_s
-        self._heard = False
+        self._has_received = False
 
-    def heard(self, version: str) -> None:
+    def received(self, version: str) -> None:
         """Records an event or a bookmark."""
         self._version = version
-        self._heard = True
+        self._has_received = True
         self._silent = 0
         self._future = 0
 
     def ended(self, now_s: float) -> None:
         """Records the regular end of a watch."""
-        if self._heard:
+        if self._has_received:
             return
         if now_s - self._began_s < SHORT_WATCH_S:
             self._delay_s = self._backoff.failed(now_s)
@@ -171,14 +171,14 @@ class Reflector(Generic[Held]):
         self.steps: Final = ListWatch(Streams(fresh_seed())["kubernetes.reflector"])
         self.last_error: KubernetesError | None = None
         """The error of the last list or watch; None while it succeeds."""
-        self._heard_s = -float("inf")
+        self._received_s = -float("inf")
         self._client = client
         self._decoder = msgspec.json.Decoder(kind)
         self._selection = selection
 
     def age_s(self, now_s: float) -> float:
         """Seconds since the API server last sent anything; it sends a bookmark each minute."""
-        return now_s - self._heard_s
+        return now_s - self._received_s
 
     async def run(self) -> None:
         while True:
@@ -220,7 +220,7 @@ class Reflector(Generic[Held]):
                 gc.freeze()  # its objects are exempt from garbage collection from now on
         self.steps.listed(version)
         self.last_error = None
-        self._heard_s = monotonic_s()
+        self._received_s = monotonic_s()
         self.synced.set()
 
     def _readable(self, page: Sequence[msgspec.Raw]) -> Iterator[Held]:
@@ -238,14 +238,14 @@ class Reflector(Generic[Held]):
             self.last_error = None
             async for event in events:
                 self._take(event)
-                self._heard_s = monotonic_s()
+                self._received_s = monotonic_s()
         self.steps.ended(monotonic_s())
 
     def _take(self, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
             version = msgspec.json.decode(event.object, type=Object).metadata.resource_version
             self.cache.advance(version)
-            self.steps.heard(version)
+            self.steps.received(version)
             return
         try:
             shown = self._decoder.decode(event.object)
@@ -256,14 +256,14 @@ class Reflector(Generic[Held]):
                 if held is not None:
                     self.cache.remove(held)
             self.cache.advance(meta.resource_version)
-            self.steps.heard(meta.resource_version)
+            self.steps.received(meta.resource_version)
             return
         self.unreadable.pop(shown.metadata.key, None)  # before handlers, which may add it again
         if event.type == "DELETED":
             self.cache.remove(shown)
         else:
             self.cache.show(shown)
-        self.steps.heard(shown.metadata.resource_version)
+        self.steps.received(shown.metadata.resource_version)
 
     def _not_readable(
         self, raw: msgspec.Raw, error: msgspec.ValidationError

@@ -79,6 +79,13 @@ CRDS: Final = Resource(
 )
 
 
+class ServedKind(msgspec.Struct, frozen=True):
+    """A resource that an API server serves; subresources are `plural/subresource`."""
+
+    name: str = ""
+    kind: str = ""
+
+
 class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """An object that owns this one; the garbage collector follows it."""
 
@@ -133,6 +140,37 @@ class Object(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Any object, with its metadata only. Subclasses declare the fields that they read."""
 
     metadata: Meta
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class PodCondition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    conditions: list[PodCondition] | None = None
+
+
+class ServingPod(Object, frozen=True, rename="camel", kw_only=True):
+    """A pod as its clients see it: where it is, and whether it is ready."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        conditions = self.status.conditions or ()
+        return any(one.type == "Ready" and one.status == "True" for one in conditions)
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
 
 
 class Unstructured(Object, frozen=True, rename="camel", kw_only=True):

@@ -179,7 +179,7 @@ class Observer:
             self.in_flight -= 1
             completed = measured.outcome == COMPLETED
             if completed:
-                self._writer.heard(request, text)
+                self._writer.answered(request, text)
             if not completed or request.answer_key < 0:
                 self._writer.over(request)
             if request.followed and not self._stopping:

@@ -38,7 +38,7 @@ class PromptWriter:
         """The API for its prompts."""
         return APIS[self._api]
 
-    def heard(self, request: Request, text: str) -> None:
+    def answered(self, request: Request, text: str) -> None:
         """Stores the server's answer, if a later prompt may continue from it."""
         if request.answer_key >= 0 and self._api != TOKENS:
             self._answers[request.answer_key] = text

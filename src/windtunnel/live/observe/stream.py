@@ -25,14 +25,14 @@ class _Choice(msgspec.Struct):
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
 
 
-class _Details(msgspec.Struct):
+class _PromptDetails(msgspec.Struct):
     cached_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):
     prompt_tokens: Count = 0
     completion_tokens: Count = 0
-    prompt_tokens_details: _Details | None = None
+    prompt_tokens_details: _PromptDetails | None = None
 
 
 class _Event(msgspec.Struct):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from windtunnel.core.distribution import Distribution, summary
+from windtunnel.core.statistics.distribution import Distribution, summary
 from windtunnel.workload.traces.measured import COMPLETED, OUTCOMES, Measured
 
 
@@ -14,6 +14,9 @@ class ClassTargets(NamedTuple):
     ttft_s: float = math.inf
     tpot_s: float = math.inf
     e2e_s: float = math.inf
+
+
+NO_TARGETS = ClassTargets()
 
 
 class ObservationTally:
@@ -32,11 +35,15 @@ class ObservationTally:
         self._output_tokens = 0
         self._cached_tokens = 0
         self._good = 0
+        self.has_targets = False
+        """Whether the class of any request has a target."""
 
     def add(self, measured: Measured) -> None:
         request = measured.request
         self.outcomes[measured.outcome] += 1
         self.lag.add(request.arrived_s - measured.due_s)
+        targets = self._targets.get(request.slo or "", NO_TARGETS)
+        self.has_targets |= targets != NO_TARGETS
         if measured.outcome != COMPLETED:
             self._blame(measured)
             return
@@ -53,7 +60,6 @@ class ObservationTally:
         self._prompt_tokens += request.prompt_tokens
         self._output_tokens += request.output_tokens
         self._cached_tokens += measured.cached_tokens or 0
-        targets = self._targets.get(request.slo or "", ClassTargets())
         self._good += (
             request.ttft_s <= targets.ttft_s
             and tpot_s <= targets.tpot_s

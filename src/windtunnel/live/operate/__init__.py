@@ -11,6 +11,6 @@
 | `certificates` | the certificates of the webhooks |
 | `rights` | the operator's permissions on a cluster, from which the chart is generated |
 | `scaling/` | the autoscaler: scales, pods and metrics in, `/scale` out |
-| `redaction` | the parts of an object that the event log leaves out |
+| `received` | the parts of objects that caches keep, and that the event log leaves out |
 | `program` | the process: caches, leader election, probes, metrics, logs |
 """

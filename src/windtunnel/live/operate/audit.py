@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from windtunnel.core.telemetry import Event
 from windtunnel.live.replay import (
     AuditReport,
-    LogLine,
     LogSection,
     MadeLines,
     audit_all,
@@ -41,11 +41,11 @@ class _ReplayedOperator:
         self._made: Final = made
         self._core: ScalingCore | None = None
 
-    def skips(self, line: LogLine) -> bool:
+    def skips(self, line: Event) -> bool:
         """Skips gangs and machines: the log does not have all the inputs of their decisions."""
         return line.kind not in self.decisions and line.kind not in _FACTS
 
-    def tell(self, line: LogLine) -> None:
+    def apply(self, line: Event) -> None:
         if line.kind == facts.BEGAN:  # a leader's term
             acts = line.data["acts"]
             self._core = ScalingCore(line.time, acts=acts, record=self._made.record)
@@ -55,21 +55,21 @@ class _ReplayedOperator:
             _FACTS[line.kind](self._core, line)
 
 
-def _named(line: LogLine) -> ObjectName:
+def _named(line: Event) -> ObjectName:
     return ObjectName(*line.data["object"])
 
 
-def _receive(core: ScalingCore, line: LogLine) -> None:
+def _receive(core: ScalingCore, line: Event) -> None:
     data = {key: value for key, value in line.data.items() if key != "object"}
     core.received(StoredObject(_named(line), **data), line.time)
 
 
-def _others(core: ScalingCore, line: LogLine) -> None:
+def _others(core: ScalingCore, line: Event) -> None:
     rows = line.data["targets"]
     core.others({(kind, space, name): who for kind, space, name, who in rows}, line.time)
 
 
-def _check(core: ScalingCore, line: LogLine) -> None:
+def _check(core: ScalingCore, line: Event) -> None:
     named = _named(line)
     ask = core.objects[named].gate.pending(line.time)
     if ask is None or ask.key != line.data["key"]:
@@ -78,7 +78,7 @@ def _check(core: ScalingCore, line: LogLine) -> None:
     core.checked(named, ask, outcome, line.time)
 
 
-def _observe(core: ScalingCore, line: LogLine) -> None:
+def _observe(core: ScalingCore, line: Event) -> None:
     named = _named(line)
     assert core.objects[named].control is not None
     seen: Any = msgspec.convert(line.data["seen"], TickObservation, str_keys=True)
@@ -88,12 +88,12 @@ def _observe(core: ScalingCore, line: LogLine) -> None:
         return
 
 
-def _carry_out(core: ScalingCore, line: LogLine) -> None:
+def _carry_out(core: ScalingCore, line: Event) -> None:
     outcome = ScaleOutcome(line.data["outcome"])
     core.carried_out(_named(line), line.data["pool"], outcome, line.data["says"], line.time)
 
 
-_FACTS: Final[dict[str, Callable[[ScalingCore, LogLine], object]]] = {
+_FACTS: Final[dict[str, Callable[[ScalingCore, Event], object]]] = {
     facts.BEGAN: lambda *_: None,
     facts.RECEIVED: _receive,
     facts.GONE: lambda core, line: core.gone(_named(line), line.time),

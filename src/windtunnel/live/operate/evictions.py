@@ -18,9 +18,9 @@ import msgspec
 from windtunnel.core.errors import MALFORMED, InputError
 from windtunnel.gangs.commands import Delete
 from windtunnel.gangs.objects import POD
-from windtunnel.gangs.placement.asks import Requirement
 from windtunnel.gangs.placement.constraints import requirements_of
 from windtunnel.gangs.placement.placer import Eviction
+from windtunnel.gangs.placement.requests import Requirement
 from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import ApiError, KubernetesError, NotFound, NotLeader
 from windtunnel.live.kubernetes.resources import Meta, Resource

@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import count, groupby
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from windtunnel.core.loop import INFINITY
@@ -23,22 +23,23 @@ from windtunnel.gangs.commands import Command, Create, CreatePod, Emit, SetCondi
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.controllers.expectations import key_of
 from windtunnel.gangs.kubernetes.calls import (
+    ACCEPTED,
     CREATE,
     DELETE,
     EVENT,
-    STATUS,
     ApiCall,
     Translator,
     api_names,
+    batches_of,
+    invalid_call,
 )
-from windtunnel.gangs.kubernetes.stamps import stamp
+from windtunnel.gangs.kubernetes.refusals import Refusals
 from windtunnel.gangs.objects import POD, SET, WARNING, Owned
 from windtunnel.gangs.statuses import Condition, ObjectEvent
 from windtunnel.live.kubernetes.events import EventRecorder, Subject
 from windtunnel.live.kubernetes.pacing import Backoff
 from windtunnel.live.operate.mirror import RESOURCES, InvalidSet, Mirror
 from windtunnel.live.operate.orphans import MissingNodes, Orphans
-from windtunnel.live.operate.refusals import Refusals
 from windtunnel.live.operate.takeover import Takeover
 from windtunnel.live.operate.writer import CallAnswer, CallOutcome, Versions, Writer
 from windtunnel.live.system import unwrapped
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 gangs_log: Final = logging.getLogger("windtunnel.operator.gangs")
 
-ACCEPTED: Final = "Accepted"
 STALE_S: Final = 0.05
 """Time until the watch has probably shown what a stale call had missed."""
 BACKOFFS: Final = {
@@ -59,8 +59,6 @@ BACKOFFS: Final = {
 }
 """By the `pace` of an answer: the first delay, the longest, and how long without a failure until
 the delay is the first again."""
-LATE: Final = ("Secret", "RoleBinding")
-"""Kinds that are created after the others of the same pass."""
 FEW: Final = 5
 MOST_AT_ONCE: Final = 32
 """Sets with more than a few calls at once: a lost pod must not wait for a thousand new sets."""
@@ -112,8 +110,8 @@ class GangOperator:
         self._nodes: Final = None if writer is None else MissingNodes(mirror, writer.client, now_s)
         self._takeover: Final = Takeover(mirror, writer, self._taken, self._not_taken)
         self._take_again_s = INFINITY
-        self._tell_again_s = INFINITY
-        self._told_invalid: Final[dict[str, tuple[str, str]]] = {}
+        self._report_again_s = INFINITY
+        self._reported: Final[dict[str, tuple[str, str]]] = {}
         self.on_decision: Decided | None = None
         self.on_failure: Callable[[ApiCall, CallAnswer], None] | None = None
         self.passes = 0
@@ -129,7 +127,7 @@ class GangOperator:
         with unwrapped():
             async with asyncio.TaskGroup() as self._calling:
                 tasks: list[Beside] = [
-                    (self._tell_invalid, lambda: self._tell_again_s),
+                    (self._report_invalid_sets, lambda: self._report_again_s),
                     (self._take_over, lambda: self._take_again_s),
                 ]
                 if self._orphans is not None:
@@ -210,7 +208,7 @@ class GangOperator:
         commands += self._accepted(now_s)
         commands += self._refusals.conditions(now_s)
         self.passes += 1
-        self._tell_strays()
+        self._report_strays()
         self._do([*commands, *again], now_s)
 
     def _do(self, commands: Sequence[Command], now_s: float) -> None:
@@ -262,7 +260,7 @@ class GangOperator:
         versions: Versions = {}
         delays: dict[str, float] = {}
         kept: set[str] = set()
-        for batch in _batches(calls):
+        for batch in batches_of(calls):
             if batch[0].verb == EVENT:
                 self._emit(batch)
                 continue
@@ -302,7 +300,7 @@ class GangOperator:
         if answer.pace not in delays:
             delays[answer.pace] = self._delay_s(owner, answer.pace, now_s)
         if answer.outcome is CallOutcome.FAILED:
-            self._tell_failure(call, answer, owner)
+            self._report_failure(call, answer, owner)
         elif answer.outcome is CallOutcome.NO_ANSWER and not self._is_away:
             self._is_away = True  # reported once for all such calls
             if self.on_failure is not None:
@@ -347,7 +345,7 @@ class GangOperator:
         about = Subject(version, event.kind, namespace, name, thing.uid)
         self._recorder.record(about, event.level, event.reason, "Reconcile", event.message)
 
-    def _tell_failure(self, call: ApiCall, answer: CallAnswer, owner: str) -> None:
+    def _report_failure(self, call: ApiCall, answer: CallAnswer, owner: str) -> None:
         """Reports each failure once, however often the call is retried."""
         key = (call.verb, call.kind, call.name)
         if not self._refusals.failed(owner, key, answer.says, self._now_s()):
@@ -359,7 +357,7 @@ class GangOperator:
         event = f"Failed{verb}/{owner}/{answer.says[:80]}"
         self._record(ObjectEvent(event, WARNING, SET, owner, f"Failed{verb}", what, self._now_s()))
 
-    def _tell_strays(self) -> None:
+    def _report_strays(self) -> None:
         for pod in self._mirror.strays:
             what = f"Pod {pod.name} has lost its owner: it keeps running, and another replaces it"
             key, now_s = f"StrayPod/{pod.uid}", self._now_s()
@@ -368,30 +366,30 @@ class GangOperator:
 
     def _accepted(self, now_s: float) -> Iterator[Command]:
         """Removes the `Accepted` condition from sets that have become valid again."""
-        for name in list(self._told_invalid):
+        for name in list(self._reported):
             if name in self._mirror.invalid:
                 continue
-            del self._told_invalid[name]
+            del self._reported[name]
             owner = self._view.sets.get(name)
             if owner is not None and ACCEPTED in owner.conditions:
                 yield SetCondition(owner, Condition(ACCEPTED, "", "", "", now_s))
 
-    async def _tell_invalid(self) -> None:
+    async def _report_invalid_sets(self) -> None:
         """Writes the fault as a condition to each invalid set; admission had not validated it."""
-        self._tell_again_s = INFINITY
+        self._report_again_s = INFINITY
         for name, found in list(self._mirror.invalid.items()):
             said = (found.received.metadata.uid, found.says)
-            if self._told_invalid.get(name) == said or self._writer is None:
+            if self._reported.get(name) == said or self._writer is None:
                 continue
-            if self._told_invalid.get(name) != ("", ""):
+            if self._reported.get(name) != ("", ""):
                 self._report_invalid(name, found)
-            self._told_invalid[name] = said
-            call = _invalid_call(name, found, self._now_s())
+            self._reported[name] = said
+            call = invalid_call(name, found.received, found.says, self._now_s())
             answer = await self._writer.carry_out(call, {})
             if answer.outcome is not CallOutcome.DONE:
-                self._told_invalid[name] = ("", "")
+                self._reported[name] = ("", "")
                 delay_s = self._delay_s(name, answer.pace, self._now_s())
-                self._tell_again_s = min(self._tell_again_s, self._now_s() + delay_s)
+                self._report_again_s = min(self._report_again_s, self._now_s() + delay_s)
 
     def _report_invalid(self, name: str, found: InvalidSet) -> None:
         gangs_log.warning("%s %s: %s", SET, name, found.says)
@@ -408,47 +406,3 @@ async def _until(event: asyncio.Event, delay_s: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(None if delay_s == INFINITY else max(delay_s, 0.0)):
             await event.wait()
-
-
-def _batches(calls: Sequence[ApiCall]) -> Iterator[list[ApiCall]]:
-    """Groups calls into runs of one verb, with pod creations joined to the status writes before
-    them: no status announces a pod, so a replacement pod need not wait for any.
-
-    Tokens follow their service accounts, or Kubernetes deletes them again; bindings follow their
-    roles, or it refuses them.
-    """
-    written: list[ApiCall] = []
-    for verb, run in groupby(calls, key=lambda call: call.verb):
-        batch = list(run)
-        if verb == STATUS:
-            written = batch
-            continue
-        if written and verb == CREATE and all(call.kind == POD for call in batch):
-            yield [*written, *batch]
-            written = []
-            continue
-        if written:
-            yield written
-            written = []
-        late: list[ApiCall] = []
-        early: list[ApiCall] = []
-        for call in batch:
-            (late if call.verb == CREATE and call.kind in LATE else early).append(call)
-        yield from [part for part in (early, late) if part]
-    if written:
-        yield written
-
-
-def _invalid_call(name: str, found: InvalidSet, now_s: float) -> ApiCall:
-    meta, status = found.received.metadata, found.received.status
-    says = {
-        "type": ACCEPTED,
-        "status": "False",
-        "reason": "Invalid",
-        "message": found.says,
-        "lastTransitionTime": stamp(now_s),
-        "observedGeneration": meta.generation,
-    }
-    others = [one for one in status.get("conditions") or [] if one.get("type") != ACCEPTED]
-    body = {"status": {"conditions": [*others, says]}}
-    return ApiCall("status", SET, name, (), body, meta.uid, meta.resource_version)

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from windtunnel.core.errors import MALFORMED, InputError
 from windtunnel.gangs.kubernetes.reading import is_older, is_out_of_service, name_of, read
 from windtunnel.gangs.kubernetes.takeover import FINALIZERS, is_groves, is_unknown
@@ -33,7 +31,6 @@ from windtunnel.gangs.placement.claims import (
 )
 from windtunnel.gangs.view import View
 from windtunnel.live.kubernetes.client import ALL, Client, ObjectSelection
-from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import NODES, PODS, SERVICES, Object, Resource
 from windtunnel.live.operate.received import Bare, Received, form_of
@@ -82,16 +79,6 @@ CLAIMS: Final = {
 OWN_KINDS: Final = (SET, GROUP, CLIQUE, GANG)
 OPTIONAL: Final = ("ResourceClaim", "ComputeDomain")
 """Kinds that not every cluster serves."""
-
-
-class _ServedKind(msgspec.Struct):
-    name: str = ""
-
-
-class _Served(msgspec.Struct):
-    """The resources that an API server serves in a group and version."""
-
-    resources: list[_ServedKind] | None = None
 
 
 class InvalidSet(NamedTuple):
@@ -171,8 +158,7 @@ class Mirror:
         missing: list[str] = [
             kind
             for kind in OPTIONAL
-            if kind in self.attached
-            and RESOURCES[kind].plural not in await _served(client, RESOURCES[kind].api_version)
+            if kind in self.attached and not await _is_served(client, RESOURCES[kind])
         ]
         for kind in missing:
             del self.attached[kind]
@@ -358,13 +344,8 @@ def _fault_of(error: Exception) -> str:
     return str(error) if isinstance(error, InputError) else f"it is malformed: {error!r}"
 
 
-async def _served(client: Client, api_version: str) -> set[str]:
-    """The plurals that are served in a group and version."""
-    try:
-        found: _Served = await client.request("GET", f"/apis/{api_version}", kind=_Served)
-    except NotFound:
-        return set()
-    return {one.name for one in found.resources or ()}
+async def _is_served(client: Client, resource: Resource) -> bool:
+    return any(one.name == resource.plural for one in await client.served(resource.api_version))
 
 
 def _is_of_clique(pod: Received) -> bool:

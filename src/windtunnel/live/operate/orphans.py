@@ -3,7 +3,7 @@ or absent. That something is missing in the cache proves nothing, so the API ser
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from windtunnel.core.loop import INFINITY
@@ -21,83 +21,74 @@ LEFT_TO_KUBERNETES: Final = ("ServiceAccount", "Role", "RoleBinding", "Secret")
 """The operator may not delete these."""
 
 
-class MissingNodes:
-    """Checks nodes that pods are bound to and that are not in the view."""
+class _Checks:
+    """Objects that the view does not show, and when to ask the API server for each."""
 
     def __init__(self, mirror: Mirror, client: Client, now_s: Callable[[], float]) -> None:
         self._mirror: Final = mirror
         self._client: Final = client
         self._now_s: Final = now_s
         self._due: dict[str, float] = {}
-        """By node: when to ask for it."""
+        """By name or uid: when to ask for it."""
 
     def next_s(self) -> float:
         return min(self._due.values(), default=INFINITY)
+
+    def _due_now(self, unseen: Iterable[str]) -> list[str]:
+        now_s = self._now_s()
+        self._due = {name: self._due.get(name, now_s + FIRST_S) for name in unseen}
+        due = [name for name, due_s in self._due.items() if due_s <= now_s]
+        self._due.update(dict.fromkeys(due, now_s + AGAIN_S))
+        return due
+
+    async def _is_gone(self, kind: str, namespace: str, name: str, uid: str = "") -> bool:
+        """Whether the API server says that an object does not exist, or has another uid."""
+        try:
+            found = await self._client.find(RESOURCES[kind], namespace, name, Object)
+        except NotLeader:
+            raise
+        except KubernetesError:
+            return False
+        return found is None or uid not in ("", found.metadata.uid)
+
+
+class MissingNodes(_Checks):
+    """Checks nodes that pods are bound to and that are not in the view."""
 
     async def check(self) -> None:
         """Lets the mirror know of nodes that do not exist: their pods are lost."""
-        now_s = self._now_s()
-        unseen = self._mirror.unseen_nodes
-        self._due = {name: self._due.get(name, now_s + FIRST_S) for name in unseen}
-        for name in [name for name, due_s in self._due.items() if due_s <= now_s]:
-            self._due[name] = now_s + AGAIN_S
+        for name in self._due_now(self._mirror.unseen_nodes):
             pods = self._mirror.pods_on(name)
-            try:
-                found = await self._client.find(RESOURCES[NODE], "", name, Object)
-            except NotLeader:
-                raise
-            except KubernetesError:
-                continue
-            if found is None:
+            if await self._is_gone(NODE, "", name):
                 self._mirror.node_is_gone(name, pods)
 
 
-class Orphans:
+class Orphans(_Checks):
     """Checks objects whose owner is not in the view."""
-
-    def __init__(self, mirror: Mirror, client: Client, now_s: Callable[[], float]) -> None:
-        self._mirror: Final = mirror
-        self._client: Final = client
-        self._now_s: Final = now_s
-        self._due: dict[str, float] = {}
-        """By uid of the owner: when to ask for it."""
-
-    def next_s(self) -> float:
-        return min(self._due.values(), default=INFINITY)
 
     async def calls(self) -> list[ApiCall]:
         """The deletes of objects whose owner is gone."""
-        now_s = self._now_s()
         ownerless = self._mirror.view.ownerless
-        self._due = {
-            uid: self._due.get(uid, now_s + FIRST_S)
+        owners = [
+            uid
             for uid, things in ownerless.items()
             if uid and any(_is_to_go(one) for one in things.values())
-        }
+        ]
         found: list[ApiCall] = []
-        for uid in [uid for uid, due_s in self._due.items() if due_s <= now_s]:
+        for uid in self._due_now(owners):
             things = list(ownerless.get(uid, {}).values())
-            self._due[uid] = now_s + AGAIN_S
-            if things and await self._is_gone(things[0], uid):
+            if things and await self._has_no_owner(things[0], uid):
                 found += [call for one in things if _is_to_go(one) for call in deletes(one)]
         return found
 
-    async def _is_gone(self, thing: Owned, uid: str) -> bool:
+    async def _has_no_owner(self, thing: Owned, uid: str) -> bool:
         meta = self._meta(thing)
         owner = None if meta is None else meta.controller
         if meta is None or owner is None or owner.uid != uid:
             return False
         if owner.kind not in (SET, GROUP, CLIQUE):
             return False
-        try:
-            found = await self._client.find(
-                RESOURCES[owner.kind], meta.namespace, owner.name, Object
-            )
-        except NotLeader:
-            raise
-        except KubernetesError:
-            return False
-        return found is None or found.metadata.uid != uid
+        return await self._is_gone(owner.kind, meta.namespace, owner.name, uid)
 
     def _meta(self, thing: Owned) -> Meta | None:
         cache = self._mirror.reflectors[thing.kind].cache

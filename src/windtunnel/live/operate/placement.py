@@ -109,7 +109,7 @@ class Placement:
             self._retry_s = self._now_s() + RETRY_S
         says = [one for one in commands if isinstance(one, PatchGangPlacement) and one.why_pending]
         for one in says:
-            await self._tell_pods(self._client, one)
+            await self._explain_to_pods(self._client, one)
         return [one for one in commands if not isinstance(one, Delete)]
 
     async def _select(self, client: Client, claim: str, node: str) -> None:
@@ -176,7 +176,7 @@ class Placement:
             self._scheduler.not_evicted(planned, one.in_favour_of, one.kept, until_s, one.why)
             self._retry_s = now_s  # others may take its room, or make way for it
 
-    async def _tell_pods(self, client: Client, command: PatchGangPlacement) -> None:
+    async def _explain_to_pods(self, client: Client, command: PatchGangPlacement) -> None:
         """Sets a condition with the reason on each waiting pod, for `kubectl describe pod`."""
         gang = self._mirror.view.gangs.get(command.name)
         names = [] if gang is None else [pod for one in gang.groups for pod in one.pods]
@@ -185,10 +185,12 @@ class Placement:
         # No machine helps a pod that waits for a claim: who adds machines goes by the reason.
         claims = self._scheduler.waiting_for_claims(command.name)
         reasons = [Waiting.CLAIMS.value if pod in claims else "Unschedulable" for pod in waiting]
-        told = zip(waiting, reasons, strict=True)
-        await asyncio.gather(*(self._tell(client, *one, command.why_pending) for one in told))
+        unplaced = zip(waiting, reasons, strict=True)
+        await asyncio.gather(
+            *(self._set_condition(client, *one, command.why_pending) for one in unplaced)
+        )
 
-    async def _tell(self, client: Client, name: str, reason: str, says: str) -> None:
+    async def _set_condition(self, client: Client, name: str, reason: str, says: str) -> None:
         meta = self._meta(name)
         if meta is None:
             return

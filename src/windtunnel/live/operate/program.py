@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ import msgspec
 
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError
-from windtunnel.core.extras import need
+from windtunnel.core.system.extras import need
 from windtunnel.gangs.kubernetes.calls import EVENT, STATUS, ApiCall
 from windtunnel.live.admin import admin_app, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
@@ -29,10 +29,12 @@ from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.leader import LeaderElector
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import Object
+from windtunnel.live.metrics import counter, gauge, registry_of
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import LEASE, Mirror
-from windtunnel.live.operate.redaction import redacted
+from windtunnel.live.operate.received import redacted
 from windtunnel.live.operate.writer import CallAnswer, Writer
+from windtunnel.live.rotation import LOG_LIMITS
 from windtunnel.live.system import run_until_stopped, settle_memory, unwrapped
 
 if TYPE_CHECKING:  # parts that do not run are not loaded: a restart is half a second faster
@@ -52,13 +54,19 @@ AWAY_S: Final = 2.0
 PATIENCE_S: Final = 5.0
 REPEAT_S: Final = 60.0
 """Delays before it is logged, first and again, that caches are not filled."""
-LARGEST_LOG: Final = 256 << 20
-"""Size limit of the event log in bytes; the previous file is kept, too."""
 RECEIVED: Final = "object.received"
 GONE: Final = "object.gone"
 DECIDED: Final = "gangs.decided"
 
 operator_log: Final = logging.getLogger("windtunnel.operator")
+
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+def usual_host(environment: Mapping[str, str]) -> str:
+    """All addresses in a pod, loopback elsewhere."""
+    return "0.0.0.0" if environment.get("KUBERNETES_SERVICE_HOST") else LOOPBACK  # noqa: S104
 
 
 class OperatorOptions(NamedTuple):
@@ -70,7 +78,8 @@ class OperatorOptions(NamedTuple):
     """Empty for all namespaces."""
     lease_namespace: str = ""
     """Empty for the namespace of the kubeconfig or service account."""
-    host: str = "0.0.0.0"  # noqa: S104 - probes and Prometheus come from other machines
+    host: str = LOOPBACK
+    """The address of its ports; probes and Prometheus reach a pod from other machines."""
     metrics_port: int = 9445
     init_image: str = ""
     log: Path | None = None
@@ -125,7 +134,9 @@ class OperatorProgram:
         self._log_file: EventLogFile | None = None
         if options.log is not None:
             head = {"init_image": options.init_image, "dry_run": options.dry_run}
-            self._log_file = EventLogFile(options.log, head, "operator", LARGEST_LOG)
+            self._log_file = EventLogFile(
+                options.log, head, "operator", LOG_LIMITS, records_anew=True
+            )
 
     async def run(self, stop: asyncio.Event, ready: Callable[[OperatorProgram], None]) -> None:
         """Runs until asked to stop. The lease is released when the last write has ended.
@@ -352,12 +363,12 @@ class OperatorProgram:
         return "" if self.webhooks is None or self.webhooks.reached else self.webhooks.why_not
 
     async def _flush(self) -> None:
-        tell_s = self.now_s() + PATIENCE_S
+        log_s = self.now_s() + PATIENCE_S
         while True:
             await asyncio.sleep(FLUSH_S)
             self._flush_log()
-            if self.now_s() >= tell_s:
-                tell_s = self.now_s() + REPEAT_S
+            if self.now_s() >= log_s:
+                log_s = self.now_s() + REPEAT_S
                 self._log_waiting()
 
     def _flush_log(self) -> None:
@@ -429,79 +440,53 @@ class OperatorProgram:
         operator_log.warning("%s %s %s: %s", _act(call), call.kind, call.name, answer.says)
 
     def _registry(self) -> Any:
-        from prometheus_client import CollectorRegistry
-
-        registry = CollectorRegistry()
-        registry.register(OperatorCollector(self))
+        collects: list[Callable[[], Iterable[Any]]] = [lambda: operator_families(self)]
         if self.options.scaling:
-            from windtunnel.live.operate.scaling.metrics import ScalingCollector
+            from windtunnel.live.operate.scaling.metrics import scaling_families
 
-            registry.register(ScalingCollector(lambda: self.scaling, self.now_s))
+            collects.append(lambda: scaling_families(self.scaling, self.now_s()))
         if self.options.fleet is not None:
-            from windtunnel.live.operate.fleet.metrics import FleetCollector
+            from windtunnel.live.operate.fleet.metrics import fleet_families
 
-            registry.register(FleetCollector(lambda: self.fleet))
-        return registry
+            collects.append(lambda: fleet_families(self.fleet))
+        return registry_of(*collects)
 
 
 def _act(call: ApiCall) -> str:
     return "write the status of" if call.verb == STATUS else call.verb
 
 
-class OperatorCollector:
-    """The operator's metrics, collected at each scrape."""
-
-    def __init__(self, program: OperatorProgram) -> None:
-        self._program: Final = program
-
-    def collect(self) -> Iterable[Any]:
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
-        program = self._program
-        elector, mirror, loop = program.elector, program.mirror, program.loop
-        leads = elector is not None and elector.led.is_set()
-        name = "windtunnel_operator_"
-        yield GaugeMetricFamily(f"{name}leader", "1 on the leader.", value=float(leads))
-        if loop is not None:
-            yield CounterMetricFamily(f"{name}passes", "Reconcile passes.", value=loop.passes)
-        calls = CounterMetricFamily(
-            f"{name}calls", "Calls to the API server.", labels=["verb", "kind", "outcome"]
-        )
-        if program.writer is not None:
-            for labels, number in program.writer.counts.items():
-                calls.add_metric(labels, number)
-        yield calls
-        if program.webhooks is not None:
-            reached = float(not program.webhooks.why_not)
-            says = "1 while the API server can reach the webhooks."
-            yield GaugeMetricFamily(f"{name}webhooks_reached", says, value=reached)
-            reviews = CounterMetricFamily(
-                f"{name}reviews", "Reviews by the webhooks.", labels=["webhook", "outcome"]
-            )
-            for review, number in program.webhooks.counts.items():
-                reviews.add_metric(review, number)
-            yield reviews
-        if program.client is not None:
-            sent, shed = program.client.requests_sent, program.client.requests_shed
-            says = "Requests to the API server, reads included."
-            yield CounterMetricFamily(f"{name}requests", says, value=sent)
-            says = "Requests that the API server answered with 429."
-            yield CounterMetricFamily(f"{name}requests_shed", says, value=shed)
-        if mirror is None:
-            return
-        objects = GaugeMetricFamily(f"{name}objects", "Objects in the caches.", labels=["kind"])
-        ages = GaugeMetricFamily(
-            f"{name}cache_age_seconds",
-            "Time since the API server last sent anything about a kind.",
-            labels=["kind"],
-        )
-        for kind, one in program.reflectors.items():
-            objects.add_metric([kind], len(one.cache))
-            if one.synced.is_set():
-                ages.add_metric([kind], one.age_s(monotonic_s()))
-        yield objects
-        yield ages
-        yield GaugeMetricFamily(f"{name}invalid_sets", "Invalid sets.", value=len(mirror.invalid))
+def operator_families(program: OperatorProgram) -> Iterable[Any]:
+    """All metrics of the process with their current values."""
+    elector, mirror, loop = program.elector, program.mirror, program.loop
+    leads = elector is not None and elector.led.is_set()
+    name = "windtunnel_operator_"
+    yield gauge(f"{name}leader", "1 on the leader.", float(leads))
+    if loop is not None:
+        yield counter(f"{name}passes", "Reconcile passes.", loop.passes)
+    calls = {} if program.writer is None else program.writer.counts
+    says = "Calls to the API server."
+    yield counter(f"{name}calls", says, calls.items(), "verb", "kind", "outcome")
+    if program.webhooks is not None:
+        says = "1 while the API server can reach the webhooks."
+        yield gauge(f"{name}webhooks_reached", says, float(not program.webhooks.why_not))
+        reviews, says = program.webhooks.counts.items(), "Reviews by the webhooks."
+        yield counter(f"{name}reviews", says, reviews, "webhook", "outcome")
+    if program.client is not None:
+        says = "Requests to the API server, reads included."
+        yield counter(f"{name}requests", says, program.client.requests_sent)
+        says = "Requests that the API server answered with 429."
+        yield counter(f"{name}requests_shed", says, program.client.requests_shed)
+    if mirror is None:
+        return
+    caches = program.reflectors.items()
+    sizes = [(kind, len(one.cache)) for kind, one in caches]
+    yield gauge(f"{name}objects", "Objects in the caches.", sizes, "kind")
+    now_s = monotonic_s()
+    ages = [(kind, one.age_s(now_s)) for kind, one in caches if one.synced.is_set()]
+    says = "Time since the API server last sent anything about a kind."
+    yield gauge(f"{name}cache_age_seconds", says, ages, "kind")
+    yield gauge(f"{name}invalid_sets", "Invalid sets.", len(mirror.invalid))
 
 
 def run_operator(

@@ -1,7 +1,8 @@
 """Objects as the caches keep them: only the parts that controllers read.
 
 A cluster has tens of thousands of pods, and most of a pod is for its kubelet: environment, probes,
-mounts. That part is skipped during decoding; it is neither kept nor logged.
+mounts. That part is skipped during decoding; it is neither kept nor logged. Where whole objects are
+logged, the values of environment variables are left out: they may be secrets.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from windtunnel.gangs.objects import NODE, POD
 from windtunnel.gangs.placement.claims import STORAGE_CLASS
 from windtunnel.live.kubernetes.resources import Object
 
+HIDDEN: Final = "(not logged)"
+WHOLE_MANIFEST: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""kubectl's annotation with the whole object as text."""
 SHARED_PARTS: Final = 4096
 """Distinct parts of pod specs that are shared, by recency; others are held more than once."""
 
@@ -181,3 +185,27 @@ FORMS: Final = {
 def form_of(kind: str) -> type[Received]:
     """The type that objects of a kind are decoded into."""
     return FORMS.get(kind, Received)
+
+
+def redacted(value: Any) -> Any:
+    """A copy of plain values without potential secrets."""
+    if isinstance(value, dict):
+        return {key: _field(key, one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(one) for one in value]
+    return value
+
+
+def _field(key: Any, value: Any) -> Any:
+    if key == WHOLE_MANIFEST:
+        return HIDDEN
+    if key == "env" and isinstance(value, list | tuple):
+        return [_variable(one) for one in value]
+    return redacted(value)
+
+
+def _variable(one: Any) -> Any:
+    """Redacts a variable's value; references to Secrets and fields stay: they are only names."""
+    if isinstance(one, dict) and "value" in one:
+        return {**one, "value": HIDDEN}
+    return redacted(one)

@@ -96,8 +96,8 @@ class Takeover:
 
     async def _make(self, calls: list[ApiCall]) -> str:
         """Makes the calls of one kind at once, sets one by one; returns the same as `step`."""
-        told = [self._done[call.uid] for call in calls if call.uid in self._done]
-        if told:
+        known = [self._done[call.uid] for call in calls if call.uid in self._done]
+        if known:
             for call in calls:
                 if self._done.get(call.uid) is False:
                     self._done[call.uid] = True

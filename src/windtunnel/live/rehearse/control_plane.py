@@ -1,25 +1,20 @@
 """A real Kubernetes control plane on loopback: etcd, kube-apiserver and kube-controller-manager.
 
-They are roles of one binary, which `make apiserver` builds from Go modules. Each role may be
-killed, stopped and started, and etcd's history compacted.
+They are roles of one binary, which `make apiserver` builds from Go modules.
 """
 
-import asyncio
 import contextlib
 import datetime
 import ipaddress
 import json
 import os
-import shutil
-import signal
 import socket
 import ssl
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import yaml
 from cryptography import x509
@@ -30,16 +25,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError, WindtunnelError, printable
 
-AUDIT: Final = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [
-        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
-        {"level": "None"},
-    ],
-}
-"""Logs only the requests of service accounts, which the tests of permissions read."""
 START_S: Final = 120.0
 """Time limit of one role; on a busy machine the API server alone takes half a minute."""
 ETCD, API_SERVER, CONTROLLERS = ROLES = ("etcd", "apiserver", "controllers")
@@ -169,7 +154,6 @@ class KubernetesControlPlane:
         self.port: Final = free_port()
         self.url: Final = f"https://127.0.0.1:{self.port}"
         self.certificates: Final = Certificates(folder)
-        (folder / "audit.yaml").write_text(yaml.safe_dump(AUDIT))
         self._binary = binary
         self._etcd = f"http://127.0.0.1:{free_port()}"
         self._peers = f"http://127.0.0.1:{free_port()}"
@@ -177,7 +161,7 @@ class KubernetesControlPlane:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.kubeconfig: Final = self.kubeconfig_of("admin", "system:masters")
 
-    def __enter__(self) -> "KubernetesControlPlane":
+    def __enter__(self) -> Self:
         try:
             for role in ROLES:
                 self.start(role)
@@ -192,16 +176,6 @@ class KubernetesControlPlane:
     def stop(self) -> None:
         for role in reversed(ROLES):
             self.kill(role)
-
-    def pids(self) -> list[int]:
-        """The running processes."""
-        return [process.pid for process in self._running.values()]
-
-    def requests_of(self, account: str) -> list[dict[str, Any]]:
-        """All requests of a service account so far, from the API server's audit log."""
-        user = f"system:serviceaccount:{account}"
-        lines = (self.folder / "audit.log").read_text().splitlines()
-        return [one for one in map(json.loads, lines) if one["user"]["username"] == user]
 
     def kubeconfig_of(self, user: str, group: str, url: str = "") -> Path:
         """A kubeconfig with a client certificate for this user; `url` is that of a proxy."""
@@ -251,8 +225,6 @@ class KubernetesControlPlane:
                 "--disable-admission-plugins=ServiceAccount",
                 "--allow-privileged",
                 "--watch-cache",
-                f"--audit-policy-file={folder / 'audit.yaml'}",
-                f"--audit-log-path={folder / 'audit.log'}",
             ]
         return [
             f"--kubeconfig={self.kubeconfig}",
@@ -316,52 +288,9 @@ class KubernetesControlPlane:
             content: bytes = answer.read()
             return content
 
-    def check(self) -> None:
-        """Raises if something started no longer runs: it may have failed, or a test killed it."""
-        for role, process in self._running.items():
-            if process.poll() is not None:
-                end = (self.folder / f"{role}.log").read_text(errors="replace")[-3000:]
-                ended = f"{role} ended with status {process.returncode}"
-                raise RuntimeError(f"{ended}; the end of its log:\n{end}")
-        missing = [role for role in ROLES if role not in self._running]
-        if missing:
-            raise RuntimeError(f"these were killed: {', '.join(missing)}")
-
     def kill(self, role: str) -> None:
         """Sends SIGKILL, also to a stopped role; does nothing if it does not run."""
         process = self._running.pop(role, None)
         if process is not None:
             process.kill()
             process.wait()
-
-    @contextlib.contextmanager
-    def stopped(self, role: str) -> Iterator[None]:
-        """Sends SIGSTOP, and SIGCONT at the end: connections stay open and nothing answers."""
-        process = self._running[role]
-        process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # its threads stop one after another
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGCONT)
-
-    async def restart(self) -> None:
-        """Starts the API server again after a kill, without blocking the event loop."""
-        self.launch(API_SERVER)
-        await asyncio.to_thread(self.await_ready, API_SERVER)
-
-    def save_etcd(self) -> None:
-        """Saves all of etcd's data for `restore_etcd`; the API server must have been killed."""
-        self.kill(ETCD)
-        shutil.copytree(self.folder / "etcd", self.folder / "saved")
-        self.start(ETCD)
-
-    def restore_etcd(self) -> None:
-        self.kill(ETCD)
-        shutil.rmtree(self.folder / "etcd")
-        (self.folder / "saved").rename(self.folder / "etcd")
-        self.start(ETCD)
-
-    def compact(self, version: int) -> None:
-        """Drops etcd's history before this revision."""
-        self._read(f"{self._etcd}/v3/kv/compaction", {"revision": version, "physical": True})

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from windtunnel.gangs.pod_manifest import WAITER, WAITS_FOR
-from windtunnel.live.kubernetes.cache import Handler
 from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import AlreadyExists, Conflict, KubernetesError, NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
@@ -62,17 +61,7 @@ class PodPace(Protocol):
         """The time from the start of containers until the pod is ready."""
 
 
-class AtOnce:
-    """Pods that take no time."""
-
-    def draw_s(self, name: str) -> float:  # noqa: ARG002 - the same for all
-        return 0.0
-
-    def load_s(self, pod_spec: Mapping[str, Any]) -> float:  # noqa: ARG002
-        return 0.0
-
-
-class _Life:
+class _PodStages:
     """A kubelet's state for a pod."""
 
     __slots__ = ("crashes", "due_s", "ending", "held", "stage")
@@ -87,30 +76,18 @@ class _Life:
 
 
 class Kubelets:
-    """All kubelets of a namespace; with `slots`, also a scheduler that binds a pod to each slot."""
+    """All kubelets of a namespace."""
 
-    def __init__(
-        self,
-        client: Client,
-        namespace: str,
-        node: str = "",
-        slots: int | None = None,
-        pace: PodPace | None = None,
-    ) -> None:
+    def __init__(self, client: Client, namespace: str, pace: PodPace) -> None:
         self._client: Final = client
-        self._node: Final = node
-        self._pace: Final[PodPace] = AtOnce() if pace is None else pace
-        self.slots = slots
-        """The number of pods that find room; None if another scheduler binds them."""
+        self._pace: Final = pace
         self.address_of: Callable[[Meta], str] = _no_address
         self.holds: Callable[[Meta], bool] = _never
         """Whether a terminating pod still waits for its server."""
-        self.ready_order: Final[list[str]] = []
-        """Cliques, in the order in which their pods became ready."""
         self._pods: Final = Reflector(client, PODS, Unstructured, ObjectSelection(namespace))
         self._look: Final = asyncio.Event()
         self._pods.cache.subscribe(lambda *_: self._look.set())
-        self._lives: Final[dict[str, _Life]] = {}  # by uid
+        self._lives: Final[dict[str, _PodStages]] = {}  # by uid
         self._images: Final[dict[tuple[str, str], None]] = {}  # pulled images, by node
         self._dead: Final[dict[str, None]] = {}  # nodes that have failed
         self._next_s = math.inf
@@ -118,10 +95,6 @@ class Kubelets:
     @property
     def pods(self) -> list[Unstructured]:
         return sorted(self._pods.cache, key=lambda pod: pod.metadata.name)
-
-    def subscribe(self, handler: Handler[Unstructured]) -> None:
-        """Calls the handler for every change of a pod."""
-        self._pods.cache.subscribe(handler)
 
     def look(self) -> None:
         self._look.set()
@@ -158,15 +131,12 @@ class Kubelets:
             if spec.get("nodeName") and self._may_end(pod):
                 await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid, grace_s=0)
                 self._lives.pop(meta.uid, None)
-        elif not spec.get("nodeName"):
-            if self.slots is not None and not spec.get("schedulingGates"):
-                bound = sum(1 for one in self.pods if one.spec.get("nodeName"))
-                if bound < self.slots:
-                    await self._client.bind(meta, self._node)
-                    await asyncio.sleep(0)
-                    fresh = await self._client.get(PODS, meta.namespace, meta.name, Unstructured)
-                    self._pods.cache.written(fresh)
-        elif not _is_ready(pod) and pod.status.get("phase") != "Failed" and self._is_up(pod):
+        elif (
+            spec.get("nodeName")
+            and not _is_ready(pod)
+            and pod.status.get("phase") != "Failed"
+            and self._is_up(pod)
+        ):
             await self._set_ready(pod)
 
     # Timing.
@@ -180,7 +150,7 @@ class Kubelets:
         self._next_s = min(self._next_s, due_s)
         return False
 
-    def _life(self, pod: Unstructured) -> _Life:
+    def _life(self, pod: Unstructured) -> _PodStages:
         """A pod's state since it was seen on its node; an image is pulled once per node."""
         life = self._lives.get(pod.metadata.uid)
         if life is None:
@@ -188,7 +158,7 @@ class Kubelets:
             key = (str(pod.spec["nodeName"]), images)
             pull_s = 0.0 if key in self._images else self._pace.draw_s("image_pull")
             self._images[key] = None
-            life = self._lives[pod.metadata.uid] = _Life(self._now_s() + pull_s)
+            life = self._lives[pod.metadata.uid] = _PodStages(self._now_s() + pull_s)
         return life
 
     def _is_up(self, pod: Unstructured) -> bool:
@@ -279,16 +249,9 @@ class Kubelets:
             Unstructured,
             subresource="status",
         )
-        if ready:
-            self.ready_order.append(meta.labels.get(CLIQUE, ""))
         self._pods.cache.written(done)
 
     # Faults.
-
-    async def lose(self, clique: str, count: int = 1) -> None:
-        """Ends pods abruptly, as on a machine that fails."""
-        for pod in self.alive(clique)[:count]:
-            await self._forget(pod)
 
     async def _forget(self, pod: Unstructured) -> None:
         meta = pod.metadata

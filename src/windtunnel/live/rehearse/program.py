@@ -20,8 +20,8 @@ import yaml
 
 from windtunnel.analysis.rehearsal import MeasuredDelays
 from windtunnel.core.clock import unix_s
-from windtunnel.core.distribution import Distribution
 from windtunnel.core.errors import InputError, WindtunnelError
+from windtunnel.core.statistics.distribution import Distribution
 from windtunnel.core.telemetry import Event
 from windtunnel.core.telemetry import Plain as PlainData
 from windtunnel.gangs import names
@@ -42,7 +42,6 @@ from windtunnel.live.rehearse import cluster
 from windtunnel.live.rehearse.cluster import RehearsalObjects
 from windtunnel.live.rehearse.kubelets import Kubelets, PodPace
 from windtunnel.live.rehearse.servers import BuildServer, EmulatedServers, PodAddresses
-from windtunnel.live.replay import LogLine
 from windtunnel.live.wire.client import Endpoint, open_session
 from windtunnel.live.wire.keys import Keys
 from windtunnel.workload.traffic import Traffic
@@ -61,8 +60,6 @@ MODEL_CRASH: Final = "engine-crash"
 MACHINE_LOSSES: Final = ("machine-loss", "rack-loss", "zone-loss")
 RESTART: Final = "controller-restart"
 PLAYED_FAULTS: Final = (MODEL_CRASH, *MACHINE_LOSSES, RESTART)
-SERVER_SUBJECT: Final = "server/"
-MACHINE_SUBJECT: Final = "machine/"
 
 
 class PlayedFault(NamedTuple):
@@ -173,7 +170,7 @@ class _Stage:
         self._folder: Final = folder
         self._addresses: Final = PodAddresses()
         self._mirror: Final = Mirror(client, unix_s, namespace, placing=True)
-        self._kubelets: Final = Kubelets(client, namespace, pace=rehearsal.pace)
+        self._kubelets: Final = Kubelets(client, namespace, rehearsal.pace)
         pools = [_in_namespace(one, namespace) for one in rehearsal.objects.pools]
         self._servers: Final = EmulatedServers(
             self._mirror.view, pools, rehearsal.build, rehearsal.port, self._addresses
@@ -283,10 +280,10 @@ class _Stage:
         self, name: str, *words: str
     ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
         """Runs a command of Windtunnel; yields its process and the line it prints when ready."""
-        with (self._folder / f"{name}.stderr").open("wb") as told:
+        with (self._folder / f"{name}.stderr").open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "windtunnel", *words,
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=told,
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=errors,
             )  # fmt: skip
         assert process.stdout is not None
         try:
@@ -480,7 +477,7 @@ class _Stage:
         labels: dict[str, str] = {}
         for line in _lines(self._folder / "gateway.jsonl"):
             if line.kind == "gateway.started":
-                started_s = float(line.data["started"])  # type: ignore[arg-type]
+                started_s = float(line.data["started"])
             elif line.kind == JOINED:
                 labels[line.subject] = self._servers.labels.get(str(line.data["name"]), "")
             data = dict(line.data)
@@ -536,7 +533,7 @@ def _lines(path: Path) -> Iterator[Event]:
         raise InputError("the program wrote no log", where=str(path))
     for raw in path.read_bytes().splitlines(keepends=True):
         if raw.endswith(b"\n"):
-            line = msgspec.json.decode(raw, type=LogLine)
+            line = msgspec.json.decode(raw, type=Event)
             yield Event(line.time, line.kind, line.subject, line.reason, line.data)
 
 

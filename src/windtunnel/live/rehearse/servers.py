@@ -172,7 +172,7 @@ class EmulatedServers:
     def _carry_out(self, unit: PodUnit, move: ServerMove) -> None:
         if move.kind == ASK:
             self._servers[unit.key] = _Server(self._label(unit))
-            self._tell(unit, PENDING, self.reason)
+            self._record(unit, PENDING, self.reason)
             return
         if move.kind == DROP:
             self._units.drop(unit)
@@ -186,7 +186,7 @@ class EmulatedServers:
         elif move.kind == DRAIN:
             self._drain(unit, server, move.why)
         elif move.kind == LOAD:
-            self._tell(unit, STARTING, "placed")
+            self._record(unit, STARTING, "placed")
         else:
             self._serve(unit, server)
 
@@ -214,14 +214,14 @@ class EmulatedServers:
                 )
 
         self._start(self._running, run())
-        self._tell(unit, READY, "")
+        self._record(unit, READY, "")
         self.changed()
 
     def _drain(self, unit: PodUnit, server: _Server, why: str) -> None:
         if server.state != READY:
             self._end(unit, server, why, at_once=True)
             return
-        self._tell(unit, DRAINING, why)
+        self._record(unit, DRAINING, why)
         self.changed()
         self._start(self._tasks, self._wait_for(unit, server))
 
@@ -244,11 +244,11 @@ class EmulatedServers:
     def _end(self, unit: PodUnit, server: _Server, why: str, *, at_once: bool) -> None:
         (server.kill if at_once else server.stop).set()
         was_ready = server.state == READY
-        self._tell(unit, GONE, why)
+        self._record(unit, GONE, why)
         if was_ready:
             self.changed()
 
-    def _tell(self, unit: PodUnit, state: int, why: str) -> None:
+    def _record(self, unit: PodUnit, state: int, why: str) -> None:
         server = self._servers[unit.key]
         server.state = state
         nodes = sorted({pod.node for pod in unit.pods.values() if pod.node})

@@ -14,6 +14,7 @@ import msgspec
 
 from windtunnel.analysis.shadow.window import ClusterState, ReplicaCount, StateCount
 from windtunnel.core.errors import InputError
+from windtunnel.core.telemetry import Event
 from windtunnel.fleet.kubernetes.objects import POOL
 from windtunnel.gangs.objects import GANG, NODE, POD, RUNNING
 from windtunnel.gangs.pod_manifest import GROUP_INDEX, GROUP_LABEL, PART_OF, POD_CLIQUE, SET_INDEX
@@ -23,7 +24,6 @@ from windtunnel.live.kubernetes.config import ClusterConfig, load_config
 from windtunnel.live.kubernetes.errors import KubernetesError, NotFound
 from windtunnel.live.operate.mirror import RESOURCES
 from windtunnel.live.operate.program import GONE, RECEIVED
-from windtunnel.live.replay import LogLine
 from windtunnel.live.shadow.following import FileTail
 from windtunnel.scaling.kubernetes.control import TickObservation
 from windtunnel.scaling.kubernetes.core import OBSERVED
@@ -211,12 +211,12 @@ class OperatorLog:
         """Reads everything written since the last call."""
         for raw in self._tail.lines():
             try:
-                self._take(msgspec.json.decode(raw, type=LogLine))
+                self._take(msgspec.json.decode(raw, type=Event))
             except (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError):
                 self.bad_lines += 1
         return self._objects.state()
 
-    def _take(self, line: LogLine) -> None:
+    def _take(self, line: Event) -> None:
         if line.kind == OPERATOR_STARTED:
             self._objects.clear()
         elif line.kind in (RECEIVED, GONE):

@@ -6,9 +6,9 @@ lines are counted and skipped, so that the shadow continues. While nothing is wr
 with the clock.
 """
 
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Final, Protocol
@@ -19,10 +19,11 @@ from windtunnel.analysis.shadow.window import GAP_S, MOST_IN_FLIGHT, TrafficWind
 from windtunnel.core import vocabulary
 from windtunnel.core.clock import monotonic_s
 from windtunnel.core.errors import InputError
+from windtunnel.core.telemetry import Event
 from windtunnel.live.event_log import STARTED
 from windtunnel.live.gateway import facts
 from windtunnel.live.gateway.settings import GatewayFile
-from windtunnel.live.replay import LogLine
+from windtunnel.live.rotation import opened
 from windtunnel.workload.traces.formats.windtunnel import TraceLine
 from windtunnel.workload.traces.gateway_folder import (
     MOST_BEHIND,
@@ -69,20 +70,25 @@ class FileTail:
         self._last = b""
         """The bytes before that position."""
         self._rest = b""
+        self._id = (0, 0)
 
     def lines(self) -> Iterator[bytes]:
-        """The complete lines that are new since the last call.
+        """The complete lines that are new since the last call, in all rotated files of its name.
 
-        If another file has replaced it: the rest of the previous file, if that is `FILE.1` now, and
-        the whole new one.
+        If another file has replaced it: the whole new one.
         """
         try:
-            with self.path.open("rb") as file:
-                if not self._goes_on(file):
-                    yield from self._rest_of_rotated()
-                    self._place, self._last, self._rest = 0, b"", b""
-                    file.seek(0)
-                yield from self._read(file)
+            with opened(self.path) as files:
+                known = [place for place, file in enumerate(files) if self._goes_on(file)]
+                known = [place for place in known if _id_of(files[place]) == self._id] or known
+                first = 0 if not self._place else known[-1] if known else len(files) - 1
+                for number, file in enumerate(files[first:]):
+                    if number or not known:
+                        if not os.fstat(file.fileno()).st_size:
+                            continue  # just rotated: reading stopped in the file before
+                        self._place, self._last, self._rest = 0, b"", b""
+                        file.seek(0)
+                    yield from self._read(file)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -94,12 +100,8 @@ class FileTail:
         file.seek(self._place - len(self._last))
         return file.read(len(self._last)) == self._last
 
-    def _rest_of_rotated(self) -> Iterator[bytes]:
-        with suppress(FileNotFoundError), Path(f"{self.path}.1").open("rb") as file:
-            if self._goes_on(file):
-                yield from self._read(file)
-
     def _read(self, file: IO[bytes]) -> Iterator[bytes]:
+        self._id = _id_of(file)
         while data := file.read(READ_BYTES):
             self._place += len(data)
             self._last = (self._last + data)[-COMPARED_BYTES:]
@@ -107,6 +109,11 @@ class FileTail:
             yield from whole
             if len(self._rest) > LONGEST_LINE:
                 self._rest = b""
+
+
+def _id_of(file: IO[bytes]) -> tuple[int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino
 
 
 class GatewayFollower:
@@ -233,7 +240,7 @@ class GatewayFollower:
             self.window.end(one)
 
     def _fact(self, raw: bytes) -> None:
-        line = msgspec.json.decode(raw, type=LogLine)
+        line = msgspec.json.decode(raw, type=Event)
         if line.kind == STARTED:
             if self._is_started:
                 self._begin_anew()

@@ -9,6 +9,7 @@ from windtunnel.analysis.shadow.shadow import OF_THE_RUN, Shadow, ShadowTick
 from windtunnel.core.clock import cpu_s
 from windtunnel.live.admin import admin_app, json_page
 from windtunnel.live.emulate.serving import serve
+from windtunnel.live.metrics import gauge, registry_of
 from windtunnel.live.shadow.cluster import ClusterSource
 from windtunnel.live.shadow.following import TrafficSource
 from windtunnel.live.system import run_until_stopped
@@ -42,16 +43,16 @@ class ShadowProgram:
         """Renders the page `/` from `data`."""
 
     def run(
-        self, bound: Any, ready: Callable[[str], None], told: Callable[[ShadowTick], None]
+        self, bound: Any, ready: Callable[[str], None], on_tick: Callable[[ShadowTick], None]
     ) -> None:
-        """Runs until Ctrl-C or SIGTERM; `told` receives every tick."""
-        run_until_stopped(lambda stop: self._run(bound, ready, told, stop))
+        """Runs until Ctrl-C or SIGTERM; `on_tick` receives every tick."""
+        run_until_stopped(lambda stop: self._run(bound, ready, on_tick, stop))
 
     async def _run(
         self,
         bound: Any,
         ready: Callable[[str], None],
-        told: Callable[[ShadowTick], None],
+        on_tick: Callable[[ShadowTick], None],
         stop: asyncio.Event,
     ) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -59,7 +60,7 @@ class ShadowProgram:
             if self._regret_s is not None:
                 tasks.create_task(self._measure_regret(self._regret_s, stop))
             while not stop.is_set():
-                told(await asyncio.to_thread(self.tick))
+                on_tick(await asyncio.to_thread(self.tick))
                 await _pause(self._tick_s, stop)
 
     async def _measure_regret(self, every_s: float, stop: asyncio.Event) -> None:
@@ -103,13 +104,9 @@ class ShadowProgram:
         }
 
     def _pages(self) -> Any:
-        from prometheus_client import CollectorRegistry
         from starlette.requests import Request as WebRequest
         from starlette.responses import HTMLResponse, Response
         from starlette.routing import Route
-
-        registry = CollectorRegistry()
-        registry.register(_Figures(self))
 
         def why_not_ready() -> str:
             last = self.shadow.last
@@ -125,6 +122,7 @@ class ShadowProgram:
         pages = [Route("/forecast", forecast)]
         if self._page is not None:
             pages.append(Route("/", home))
+        registry = registry_of(lambda: shadow_families(self.data()))
         return admin_app(registry, why_not_ready, pages)
 
 
@@ -162,73 +160,58 @@ TOTALS: Final = {
 }
 
 
-class _Figures:
-    """The figures of a shadow for Prometheus."""
-
-    def __init__(self, program: ShadowProgram) -> None:
-        self._program: Final = program
-
-    def collect(self) -> Iterator[Any]:
-        from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
-        data = self._program.data()
-        labels = ["stretch", "figure"]
-        for end, suffix in ENDS.items():
-            says = "Forecast for the requests that arrive within the stretch."
-            yield _by_stretch(Gauge(FORECAST + suffix, says, labels=labels), data["forecast"], end)
-        for key, name in ACCURACY.items():
-            says = "Accuracy of earlier forecasts."
-            yield _by_stretch(Gauge(name, says, labels=labels), data["accuracy"], key)
-        for key, says in TOTALS.items():
-            if data[key] is not None:
-                yield Gauge(f"windtunnel_shadow_{key.removesuffix('_s')}", says, value=data[key])
-        yield Gauge(
-            "windtunnel_shadow_says",
-            "1 if the twin is saturated, drifts, or has too little traffic.",
-            value=float(bool(data["says"])),
-        )
-        for key in OF_THE_RUN:
-            gauge = Gauge(
-                f"windtunnel_shadow_other_{key}", "The same with other settings.", labels=["name"]
-            )
-            for name, one in data["others"].items():
-                if one[key] is not None:
-                    gauge.add_metric([name], one[key])
-            yield gauge
-        yield from _present(data["cluster"])
-        says = "Cost over that of foresight at equal SLO attainment, of the recent traffic."
-        gauge = Gauge("windtunnel_shadow_regret_ratio", says, labels=["name"])
-        for name, one in data["regret"].items():
-            gauge.add_metric([name], one["ratio"])
-        yield gauge
-        says = "Share of decisions that would have been different."
-        gauge = Gauge("windtunnel_shadow_other_decisions", says, labels=["name", "kind"])
-        for name, one in data["others"].items():
-            for kind, count in one["decisions"].items():
-                gauge.add_metric([name, kind], count["share"])
-        yield gauge
+def shadow_families(data: dict[str, Any]) -> Iterator[Any]:
+    """The figures of a shadow for Prometheus, from the content of `/forecast`."""
+    stretches = ("stretch", "figure")
+    for end, suffix in ENDS.items():
+        says = "Forecast for the requests that arrive within the stretch."
+        yield gauge(FORECAST + suffix, says, _by_stretch(data["forecast"], end), *stretches)
+    for key, name in ACCURACY.items():
+        says = "Accuracy of earlier forecasts."
+        yield gauge(name, says, _by_stretch(data["accuracy"], key), *stretches)
+    for key, says in TOTALS.items():
+        if data[key] is not None:
+            yield gauge(f"windtunnel_shadow_{key.removesuffix('_s')}", says, data[key])
+    says = "1 if the twin is saturated, drifts, or has too little traffic."
+    yield gauge("windtunnel_shadow_says", says, float(bool(data["says"])))
+    others = data["others"].items()
+    for key in OF_THE_RUN:
+        found = [(name, one[key]) for name, one in others if one[key] is not None]
+        says = "The same with other settings."
+        yield gauge(f"windtunnel_shadow_other_{key}", says, found, "name")
+    yield from _present(data["cluster"])
+    says = "Cost over that of foresight at equal SLO attainment, of the recent traffic."
+    regrets = [(name, one["ratio"]) for name, one in data["regret"].items()]
+    yield gauge("windtunnel_shadow_regret_ratio", says, regrets, "name")
+    says = "Share of decisions that would have been different."
+    differ = [
+        ((name, kind), count["share"])
+        for name, one in others
+        for kind, count in one["decisions"].items()
+    ]
+    yield gauge("windtunnel_shadow_other_decisions", says, differ, "name", "kind")
 
 
 def _present(cluster: dict[str, Any] | None) -> Iterator[Any]:
     """The current state of the cluster, as far as it is known."""
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
     if cluster is None:
         return
     found = {"replicas": cluster["replicas"], "machines": cluster["machines"] or {}}
     found |= {kind: {"": cluster[kind] or {}} for kind in ("pods", "gangs")}
     for kind, by_name in found.items():
         says = "State of the cluster: how many exist or should exist, and how many are ready."
-        gauge = Gauge(f"windtunnel_shadow_present_{kind}", says, labels=["name", "state"])
-        for name, counts in by_name.items():
-            for state, count in counts.items():
-                gauge.add_metric([name, state], count)
-        yield gauge
+        rows = [
+            ((name, state), count)
+            for name, counts in by_name.items()
+            for state, count in counts.items()
+        ]
+        yield gauge(f"windtunnel_shadow_present_{kind}", says, rows, "name", "state")
 
 
-def _by_stretch(gauge: Any, figures: dict[str, dict[str, Any]], key: str) -> Any:
+def _by_stretch(
+    figures: dict[str, dict[str, Any]], key: str
+) -> Iterator[tuple[tuple[str, str], float]]:
     for stretch, by_name in figures.items():
         for name, one in by_name.items():
             if one[key] is not None:
-                gauge.add_metric([stretch, name], one[key])
-    return gauge
+                yield (stretch, name), one[key]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.files import read_bounded
+from windtunnel.core.system.files import read_bounded
 
 DEFAULT_ENV = "OPENAI_API_KEY"
 INSTEAD = "[key]"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windtunnel.core.distribution import quantile_of
 from windtunnel.core.errors import InputError
+from windtunnel.core.statistics.distribution import quantile_of
 from windtunnel.models.catalog.accelerators import Accelerator
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.catalog.shapes import ModelShape

@@ -2,7 +2,8 @@
 
 A folder holds Parquet tables in the layout of NVIDIA's aiconfigurator: `gemm_perf`,
 `context_attention_perf`, `generation_attention_perf`, `moe_perf`, `mla_generation_module_perf`,
-`generation_mla_perf`, `gdn_perf` and `custom_allreduce_perf`, beside the last `nccl_perf` and, for
+`generation_mla_perf`, `wideep_generation_mla_perf`, `dsa_generation_module_perf`, `gdn_perf` and
+`custom_allreduce_perf`, beside the last `nccl_perf` and, for
 kernels that an engine borrows, `fused_allreduce_perf`; latencies are in milliseconds, and message
 sizes in 16-bit numbers. Operator timings say nothing about the small kernels between
 operators or about clocks under sustained load: those parameters come from another profile.
@@ -20,14 +21,22 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.models.calibration.calibrate import error_of
+from windtunnel.models.calibration.latent import (
+    latent_batch,
+    latent_call,
+    latent_call_s,
+    latent_module,
+    latent_module_s,
+    latent_s,
+    sparse_module,
+    sparse_module_s,
+)
 from windtunnel.models.catalog.accelerators import Accelerator
-from windtunnel.models.catalog.models import resolve_model
-from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.kernels import Kernels, PhysicsParameters, touched_experts
-from windtunnel.models.step_time.physics import DELTA_PASSES, attention_gemms
+from windtunnel.models.step_time.physics import DELTA_PASSES
 from windtunnel.models.step_time.profile import PARAMETERS, ErrorFigures, Profile
 
-__all__ = ["PARAMETERS_OF", "fit_operators"]
+__all__ = ["CHANCE", "PARAMETERS_OF", "fit_operators"]
 
 ROWS_PER_FIT = 3000
 SHORTEST_CALL_MS = 1e-6
@@ -38,12 +47,14 @@ SMALLEST_SIDE = 512
 HEAD_DIM = 128
 DECODE_ROWS = 64.0  # kernels that pack the query heads of a group into one tile
 OUTLIER_SCALE = 0.15
-CALLS = ", calls"  # suffix of a kind that some frameworks time as single calls, others as modules
+# Suffixes of a kind that some frameworks time as single calls, others as modules, some as both.
+CALLS, MODULES = ", calls", ", modules"
 GRAPH = "_graph"  # suffix of the column `backend` if a call was timed in a CUDA graph
 LEAST_START = 3e-9  # start of a fit for parameters that are 0 by default
 MOST_SENT = 1 << 26  # numbers of one message; a step of 16,384 tokens sends no more
 MOST_EXPERTS = 512
 SKEW = "power_law_1.01"  # expert popularity; NVIDIA found it in served models
+CHANCE = "chance"  # experts drawn at random, all alike
 
 Row = dict[str, Any]  # of a table; a column is a string or a number
 Timing = Callable[[Kernels, Row], float]
@@ -81,7 +92,7 @@ def fit_operators(
             continue
         values.update(_fit(rows, kind, accelerator, values))
         error = _error(rows, kind, accelerator, values)
-        errors[title.removesuffix(CALLS)] = error.rounded()
+        errors[title.removesuffix(CALLS).removesuffix(MODULES)] = error.rounded()
         _extend(largest, title, rows)
     if not errors:
         tables = ", ".join(dict.fromkeys(f"{kind.table}.parquet" for kind in _CLASSES.values()))
@@ -318,7 +329,7 @@ def _experts_in(*dtypes: str) -> Callable[[Row], bool]:
         width = row["inter_size"] // row["moe_tp_size"]
         usual = width >= 192 and row["moe_ep_size"] == 1 and row["num_tokens"] <= MOST_TOKENS
         usual = usual and row["num_experts"] <= MOST_EXPERTS
-        return bool(row["moe_dtype"] in dtypes and row["distribution"] == SKEW and usual)
+        return bool(row["moe_dtype"] in dtypes and row["distribution"] in (SKEW, CHANCE) and usual)
 
     return keep
 
@@ -330,56 +341,19 @@ def _expert_parameters(kind: str) -> tuple[str, ...]:
 
 def _experts_s(kernels: Kernels, row: Row) -> float:
     weight_bytes = WEIGHT_BYTES[row["moe_dtype"]]
+    tokens, experts, visits = row["num_tokens"], row["num_experts"], row["topk"]
+    touched = touched_experts(tokens, experts, visits)
+    if row["distribution"] == CHANCE:
+        touched = experts * (1.0 - (1.0 - visits / experts) ** tokens)
     return kernels.experts_s(
-        row["num_tokens"] * row["topk"],
-        touched_experts(row["num_tokens"], row["num_experts"], row["topk"]),
+        tokens * visits,
+        touched,
         ffn=max(1, row["inter_size"] // row["moe_tp_size"]),
         hidden=row["hidden_size"],
         matrices=3,
         weight_bytes=weight_bytes,
         rates=kernels.expert_rates(weight_bytes),
     )
-
-
-def _latent_batch(row: Row) -> bool:
-    plain = row["gemm_type"] == "bfloat16" and row["kv_cache_dtype"] == "bfloat16"
-    return bool(plain and row["step"] >= 128 and row["batch_size"] <= 512 and row["num_heads"] >= 8)
-
-
-def _latent_s(kernels: Kernels, row: Row) -> float:
-    """DeepSeek-V3 attention of one layer with its projections, as `Physics` computes it."""
-    heads, batch, p = row["num_heads"], row["batch_size"], kernels.parameters
-    part = msgspec.structs.replace(resolve_model("deepseek-v3"), heads=heads, kv_heads=heads)
-    rates = kernels.gemm_rates(2.0)
-    time = 0.5 * p.layer_s + p.latent_layer_s + p.decode_call_s
-    for outputs, inputs in attention_gemms(part):
-        time += kernels.gemm_s(batch, outputs, inputs, 2.0, rates)
-    return time + _latent_scan_s(kernels, part, batch, row["step"])
-
-
-def _latent_scan_s(kernels: Kernels, part: ModelShape, batch: int, step: int) -> float:
-    p = kernels.parameters
-    limit = kernels.split_limit(batch, 1)
-    flops = kernels.latent_flops
-    compute = kernels.decode_compute_s(float(part.decode_pair_flops), part.heads, limit, flops)
-    memory = 2.0 * (part.kv_lora_rank + part.qk_rope_dim) / kernels.latent_rate
-    tokens = batch * step
-    parts = kernels.splits(float(step), float(batch))
-    ramp = p.attention_ramp_keys * batch
-    scan = max(compute * (tokens + ramp), memory * (tokens + batch))
-    return float(scan + p.attention_split_s * (parts - 1.0))
-
-
-def _latent_call(row: Row) -> bool:
-    plain = row["kv_cache_dtype"] == "bfloat16" and row["num_heads"] >= 8
-    return bool(plain and row["step"] >= 127 and row["batch_size"] <= 512)
-
-
-def _latent_call_s(kernels: Kernels, row: Row) -> float:
-    """The same without projections and small kernels, which SGLang's table omits."""
-    heads, batch, p = row["num_heads"], row["batch_size"], kernels.parameters
-    part = msgspec.structs.replace(resolve_model("deepseek-v3"), heads=heads, kv_heads=heads)
-    return p.decode_call_s + _latent_scan_s(kernels, part, batch, row["step"])
 
 
 def _of_kernel(*starts: str) -> Callable[[Row], bool]:
@@ -434,7 +408,7 @@ def _all_reduce_s(kernels: Kernels, row: Row) -> float:
 
 WORDS = (
     *("gemm_dtype", "gemm_type", "kv_cache_dtype", "moe_dtype", "distribution", "backend"),
-    *("kernel_source", "phase"),
+    *("kernel_source", "phase", "architecture", "framework"),
 )
 """Text columns; the others are numeric."""
 _GEMM = ("gemm_dtype", "m", "n", "k")
@@ -549,18 +523,40 @@ _CLASSES: dict[str, _Class] = {
     "latent attention": _Class(
         "mla_generation_module_perf",
         _LATENT,
-        _latent_batch,
+        latent_batch,
         ("latent_efficiency", "latent_bandwidth", "latent_layer_s"),
-        _latent_s,
+        latent_s,
         _nothing,
     ),
     "latent attention" + CALLS: _Class(
         "generation_mla_perf",
         ("batch_size", "step", "num_heads", "kv_cache_dtype"),
-        _latent_call,
+        latent_call,
         ("latent_efficiency", "latent_bandwidth"),
-        _latent_call_s,
+        latent_call_s,
         _nothing,
+    ),
+    "latent attention" + MODULES: _Class(
+        "wideep_generation_mla_perf",
+        ("batch_size", "isl", "num_heads", "kv_cache_dtype", "gemm_type"),
+        latent_module,
+        ("latent_layer_s",),
+        latent_module_s,
+        _nothing,
+        precision="fp8",
+        one_kernel=True,
+    ),
+    "sparse attention": _Class(
+        "dsa_generation_module_perf",
+        (
+            *("batch_size", "isl", "step", "num_heads"),
+            *("kv_cache_dtype", "gemm_type", "architecture", "framework"),
+        ),
+        sparse_module,
+        ("index_layer_s",),
+        sparse_module_s,
+        _nothing,
+        precision="fp8",
     ),
     "recurrent decode": _Class(
         "gdn_perf",

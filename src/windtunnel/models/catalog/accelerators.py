@@ -208,5 +208,5 @@ def resolve_accelerator(name: str) -> Accelerator:
     raise InputError(
         f"accelerator {name!r} is not in the catalog",
         allowed=", ".join(ACCELERATORS),
-        hint=nearest(key, [*ACCELERATORS, *_ALIASES]),
+        hint=nearest(key, ACCELERATORS, _ALIASES),
     )

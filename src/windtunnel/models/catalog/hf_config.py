@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.core.files import read_bounded
+from windtunnel.core.system.files import read_bounded
 from windtunnel.models.catalog.hf_quantization import Precisions, read_precisions
 from windtunnel.models.catalog.shapes import (
     GATED_DELTA_NET,

@@ -80,6 +80,7 @@ class PhysicsParameters:
         self.decode_rows: float = values["decode_rows"]
         self.latent_efficiency: float = values["latent_efficiency"]
         self.latent_layer_s: float = values["latent_layer_s"]
+        self.index_layer_s: float = values["index_layer_s"]
         self.power_knee: float = values["power_knee"]
         self.power_exponent: float = values["power_exponent"]
         self.recurrent_call_s: float = values["recurrent_call_s"]
@@ -246,9 +247,8 @@ class Kernels:
         """Parts that a context is split into when `tiles` alone would not fill the GPU."""
         if tiles >= SPLIT_BELOW * self.slots:
             return 1.0
-        parts = keys / SPLIT_KEYS
-        room = self.slots / tiles
-        return max(1.0, min(parts, room, float(SPLIT_LIMIT)))
+        parts = min(keys / SPLIT_KEYS, self.slots / tiles)
+        return max(1.0, min(parts, float(SPLIT_LIMIT)))
 
     def split_limit(self, decodes: int, kv_heads: int) -> float:
         """The most parts that each context of a decode batch is split into, however long it

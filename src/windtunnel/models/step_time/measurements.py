@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.files import read_lines
+from windtunnel.core.system.files import read_lines
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.step_time.model import StepWork
 

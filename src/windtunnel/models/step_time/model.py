@@ -46,8 +46,8 @@ class StepWork:
 def tokens_of(work: StepWork) -> int:
     """All tokens that a step computes."""
     tokens = work.decodes + work.drafted
-    for new, _, _ in work.chunks:
-        tokens += new
+    for chunk in work.chunks:
+        tokens += chunk[0]
     return tokens
 
 

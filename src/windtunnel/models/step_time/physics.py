@@ -33,7 +33,6 @@ from windtunnel.models.step_time.model import (
 __all__ = ["Physics", "Ranks"]
 
 SPARSE_HEADS: Final = 64  # prefill kernels for sparse attention pad the heads of a GPU to this many
-INDEX_LAYER_S: Final = 55e-6  # of an indexer: scores, the choice, small kernels; H200, vLLM 0.24
 # Multiplications and additions that a token takes of each number of a state: with the delta rule it
 # reads, corrects and reads again, with Mamba-2 it adds and reads.
 DELTA_PASSES: Final = 6.0
@@ -237,7 +236,7 @@ class Physics(StepTimeModel):
         self._small_s: Final[float] = (
             parameters.layer_s
             + (parameters.latent_layer_s if part.is_latent else 0.0)
-            + (INDEX_LAYER_S if part.is_sparse else 0.0)
+            + (parameters.index_layer_s if part.is_sparse else 0.0)
         )
         self._tokens_s: Final[list[float]] = []
         self._shared_s: Final[dict[tuple[int, int], float]] = {}
@@ -392,20 +391,21 @@ class Physics(StepTimeModel):
         """All layers, for `rows` tokens; the experts also see those of the other ranks."""
         part = self._part
         p = self.kernels.parameters
+        dense_layers, moe_layers = part.dense_layers, part.moe_layers
         width_s = p.elementwise_passes * rows * part.activation_bytes / self.kernels.hbm
         attention, attention_compute = self._gemms_s(rows, self._attention_gemms)
         dense, dense_compute = self._gemms_s(rows, self._dense_gemms)
-        mixture, mixture_compute = self._mixture_s(rows, everywhere)
-        time = part.attention_layers * (self._small_s + width_s * self._layer_width + attention)
-        time += part.dense_layers * (dense + width_s * part.ffn)
-        time += part.moe_layers * (mixture + width_s * part.shared_ffn)
-        compute = part.attention_layers * attention_compute
+        mixture, mixture_compute = self._mixture_s(rows, everywhere) if moe_layers else (0.0, 0.0)
+        time = self._layers * (self._small_s + width_s * self._layer_width + attention)
+        time += dense_layers * (dense + width_s * part.ffn)
+        time += moe_layers * (mixture + width_s * part.shared_ffn)
+        compute = self._layers * attention_compute
         if part.recurrent_layers:
             gemms, gemms_compute = self._gemms_s(rows, self._recurrent_gemms)
             wide = width_s * (part.hidden + self._recurrent_gemms[0][0])
             time += part.recurrent_layers * (self._small_s + wide + gemms)
             compute += part.recurrent_layers * gemms_compute
-        compute += part.dense_layers * dense_compute + part.moe_layers * mixture_compute
+        compute += dense_layers * dense_compute + moe_layers * mixture_compute
         # A chip whose matrix units are mostly busy meets its power limit and lowers its clock.
         busy = compute / time
         if busy > p.power_knee:
@@ -415,8 +415,6 @@ class Physics(StepTimeModel):
 
     def _mixture_s(self, rows: float, everywhere: float) -> tuple[float, float]:
         part = self._part
-        if part.moe_layers == 0:
-            return 0.0, 0.0
         kernels = self.kernels
         routed = self._routed_s(everywhere)
         shared, shared_compute = self._gemms_s(rows, self._shared_gemms)
@@ -512,7 +510,8 @@ class Physics(StepTimeModel):
         windowed = 0.0
         tiles = 0.0
         longest = 0
-        for new, cached, _ in chunks:
+        for chunk in chunks:
+            new, cached = chunk[0], chunk[1]
             full += self._chunk_s(new, cached, new + cached)
             if self._window_layers:
                 windowed += self._chunk_s(new, cached, self._window)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from windtunnel.core.errors import InputError, one_line, one_sentence_per
-from windtunnel.core.files import MOST_FAULTS_SHOWN, read_bounded
+from windtunnel.core.system.files import MOST_FAULTS_SHOWN, read_bounded
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.measurements import MOST_BYTES, read_measurements

@@ -6,14 +6,14 @@ from typing import Any
 
 from windtunnel.analysis.comparison import BETTER, WORSE
 from windtunnel.analysis.figures import text_of
-from windtunnel.report.terminal.check import (
+from windtunnel.report.terminal.searches.check import (
     decision_rows,
     limit_rows,
     outcome_of,
     sign_of,
     traffic_of,
 )
-from windtunnel.report.terminal.comparison import (
+from windtunnel.report.terminal.searches.comparison import (
     difference_cell,
     doubts,
     has_intervals,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -15,8 +15,8 @@ import msgspec
 from windtunnel._start import IS_PROGRAM
 from windtunnel.analysis import run_folder
 from windtunnel.core.errors import OutputError
-from windtunnel.core.files import DRAFT, READY, Draft, alone_in, writing
-from windtunnel.core.memory import available_bytes
+from windtunnel.core.system.files import DRAFT, READY, Draft, alone_in, writing
+from windtunnel.core.system.memory import available_bytes
 from windtunnel.core.telemetry import RunLog
 from windtunnel.report.files.control_log import ControlLog
 from windtunnel.report.files.requests import RequestRows
@@ -221,13 +221,18 @@ def _import_arrow() -> None:
     """Imports pyarrow; the program does it without modules that it has no use for."""
     finder = _Without()
     hides = IS_PROGRAM and "pandas" not in sys.modules
+    no_tls = ModuleType("ssl")  # asked for the certificates of remote storage
+    no_tls.__dict__["get_default_verify_paths"] = lambda: SimpleNamespace(cafile=None, capath=None)
     if hides:
         sys.meta_path.insert(0, finder)
+        sys.modules.setdefault("ssl", no_tls)
     import pyarrow.parquet
 
     if hides:
         pyarrow.array([0.0])  # the first array looks for pandas
         sys.meta_path.remove(finder)
+        if sys.modules["ssl"] is no_tls:
+            del sys.modules["ssl"]
 
 
 class RunFolder(WholeFolder):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.analysis.rows import arrow_of
-from windtunnel.core.histogram import GROWTH, Histogram
+from windtunnel.core.statistics.histogram import GROWTH, Histogram
 from windtunnel.twin.results.timeline import Sample, Timeline
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.pools import cost_of

@@ -12,7 +12,7 @@ from windtunnel.models.step_time.measurements import Measurement
 from windtunnel.models.step_time.profile import Profile
 from windtunnel.report.page.axes import Tick
 from windtunnel.report.page.document import document
-from windtunnel.report.page.plan import PlanDot
+from windtunnel.report.page.searches.plan import PlanDot
 from windtunnel.report.page.tables import PageTable
 
 __all__ = ["HEADS", "RegimeError", "by_regime", "scatter_page"]

@@ -19,7 +19,7 @@ from windtunnel.analysis.figures import (
     share_text,
     text_of,
 )
-from windtunnel.analysis.saturation import Stretch
+from windtunnel.analysis.saturation import NO_SERVER, Stretch
 from windtunnel.analysis.trust import CAUTION, DOUBT, GOOD
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.page.axes import brief
@@ -58,11 +58,12 @@ class Attainment(msgspec.Struct, frozen=True):
 
 
 def verdict(
-    result: dict[str, Any], found: list[Stretch], link_full_s: float, cause: str
+    result: dict[str, Any], found: list[Stretch], link_full_s: float, cause: str, lost: str = ""
 ) -> list[str]:
     """Sentences about what happened, for people who read nothing else.
 
-    `cause`: what cost the slowest requests most; empty if nothing did.
+    `cause`: what cost the slowest requests most, and `lost`: what took most of those that were
+    lost; empty if nothing did.
     """
     requests = result["requests"]
     arrived, completed = requests["arrived"], requests["completed"]
@@ -81,8 +82,9 @@ def verdict(
     elif completed != arrived:
         first += f" The rest: {', '.join(others[1:])}."
     missed = _missed(result)
-    why = [f"{cause}."] if cause and (missed or found) else []
-    said = [*early, first, *missed, *why, _saturated(result, found, good=not missed)]
+    why = [f"{cause.rstrip('.')}."] if cause and (missed or found) else []
+    taken = [f"{lost.rstrip('.')}."] if lost else []
+    said = [*early, first, *taken, *missed, *why, _saturated(result, found, good=not missed)]
     share = link_full_s / result["simulated_seconds"] if result["simulated_seconds"] else 0.0
     if share >= LEAST_LINK:
         said.append(
@@ -118,15 +120,25 @@ def _missed(result: dict[str, Any]) -> list[str]:
 def _saturated(result: dict[str, Any], found: list[Stretch], *, good: bool) -> str:
     if not found:
         return "The servers kept up throughout." if good else "No stretch of time was saturated."
+    said = []
+    none = [one for one in found if one.cause == NO_SERVER]
+    if none:
+        said.append(f"Requests waited for a server while none was ready {_when(result, none)}.")
+    full = [one for one in found if one.cause != NO_SERVER]
+    if full:
+        causes = ", ".join(dict.fromkeys(stretch.cause for stretch in full))
+        said.append(
+            f"Servers were saturated {_when(result, full)}: {causes}. Waits in those stretches say "
+            "how long the overload lasted more than how fast the servers are."
+        )
+    return " ".join(said)
+
+
+def _when(result: dict[str, Any], found: list[Stretch]) -> str:
     total_s = sum(stretch.end_s - stretch.start_s for stretch in found)
     share = total_s / result["simulated_seconds"]
     first, last = format_duration(found[0].start_s), format_duration(found[-1].end_s)
-    causes = list(dict.fromkeys(stretch.cause for stretch in found))
-    return (
-        f"Servers were saturated for {format_duration(total_s)} ({share:.0%} of the run), between "
-        f"{first} and {last}: {', '.join(causes)}. Waits in those stretches say how long the "
-        "overload lasted more than how fast the servers are."
-    )
+    return f"for {format_duration(total_s)} ({share:.0%} of the run), between {first} and {last}"
 
 
 def tiles(result: dict[str, Any]) -> list[Tile]:

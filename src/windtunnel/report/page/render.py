@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windtunnel.analysis.explain.overview import slowest_in_words
+from windtunnel.analysis.explain.overview import losses_in_words, slowest_in_words
 from windtunnel.analysis.explain.request import SlowRequest, slow_requests
 from windtunnel.analysis.explain.steps import moment
 from windtunnel.analysis.figures import LATENCIES, NOTHING, OUTCOMES
@@ -88,7 +88,11 @@ def _values(run: AnalyzedRun) -> dict[str, Any]:
     return {
         "result": result,
         "verdict": verdict(
-            result, found, link_full_s(series, bandwidth), slowest_in_words(run, run.slowest)
+            result,
+            found,
+            link_full_s(series, bandwidth),
+            slowest_in_words(run, run.slowest),
+            losses_in_words(run, run.lost),
         ),
         "trust": trust_box(result, scenario),
         "tiles": tiles(result),

@@ -12,11 +12,15 @@ from windtunnel.analysis.explain.overview import (
     Overview,
     cause_in_words,
     in_words,
+    lost_in_words,
 )
 from windtunnel.analysis.explain.request import ExplainedRequest
 from windtunnel.analysis.explain.steps import CauseStep, moment, took
 from windtunnel.analysis.phases import NAMES, LostTryRow
 from windtunnel.report.terminal.layout import INDENT, NARROW, print_table, say
+
+SHOWN_TRIES = 5
+"""Of the lost tries of a request, so many first and last ones are listed."""
 
 
 def show(explained: Explained, more: str, console: Console) -> None:
@@ -46,6 +50,10 @@ def _request(one: ExplainedRequest, console: Console) -> None:
             (f"{lost.pool} {lost.replica}", *map(_when, _times(lost)), lost.reason)
             for lost in one.tries
         ]
+        more = len(tries) - 2 * SHOWN_TRIES + one.unkept_tries
+        if len(tries) > 2 * SHOWN_TRIES:
+            gap = (f"{more:,} more", "", "", "", "", "")
+            tries = [*tries[:SHOWN_TRIES], gap, *tries[-SHOWN_TRIES:]]
         heads = ("lost tries", "sent", "running", "first token", "given up", "because")
         print_table(console, heads, tries)
     console.print()
@@ -108,6 +116,11 @@ def _overview(one: Overview, more: str, console: Console) -> None:
         _line(in_words(slow), console)
     if not one.requests:
         _line("there were none", console)
+    if one.lost:
+        console.print()
+        say(console, "lost requests", "bold")
+    for lost in one.lost:
+        _line(lost_in_words(lost), console)
     if one.causes:
         console.print()
         say(console, f"causes, by what they cost the slowest {RANKED} requests", "bold")

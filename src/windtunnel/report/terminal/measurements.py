@@ -66,9 +66,11 @@ def _sent_late(late: dict[str, Any]) -> str:
 
 def _shares(found: dict[str, Any]) -> Iterable[str]:
     goodput, hits = found["goodput"], found["prefix_hit"]
-    yield (
-        f"SLO attainment: {goodput['measured']:.1%} measured, {goodput['simulated']:.1%} simulated"
-    )
+    if goodput["measured"] is None:
+        yield "SLO attainment: no target"
+    else:
+        shares = (f"{goodput[side]:.1%} {side}" for side in ("measured", "simulated"))
+        yield f"SLO attainment: {', '.join(shares)}"
     if hits["measured"] is not None:
         yield (
             f"prompt tokens found in the prefix cache: {hits['measured']:.1%} measured, "
@@ -102,9 +104,13 @@ OBSERVED_FIGURES = (("mean", "p50", "p90", "p95", "p99", "max"), ("mean", "p50",
 
 
 def show_observation(
-    figures: dict[str, Any], path: str | None, console: Console | None = None
+    figures: dict[str, Any],
+    path: str | None,
+    console: Console | None = None,
+    *,
+    goodput: bool = True,
 ) -> None:
-    """Prints the figures of an observation."""
+    """Prints the figures of an observation; without `goodput`, no request had a target."""
     console = console or screen()
     requests, latency = figures["requests"], figures["latency"]
     sent = f"{requests['sent']} requests in {format_duration(figures['seconds'])}"
@@ -118,10 +124,10 @@ def show_observation(
         ]
         print_fitting(console, chosen(heads, rows, OBSERVED_FIGURES))
         through = figures["throughput"]
+        within = f"{through['goodput_requests_per_s']:.2f} within their SLO, " if goodput else ""
         say(
             console,
-            f"{through['requests_per_s']:.2f} requests/s completed, "
-            f"{through['goodput_requests_per_s']:.2f} within their SLO, "
+            f"{through['requests_per_s']:.2f} requests/s completed, {within}"
             f"{through['output_tokens_per_s']:.0f} output tokens/s",
         )
     for error, count in figures["errors"].items():

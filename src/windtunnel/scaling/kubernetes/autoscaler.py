@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 
 from windtunnel.core.addresses import address_fault
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.build import PolicySection, setup_of
+from windtunnel.scaling.build import LivePolicySection, setup_of
 from windtunnel.scaling.kubernetes.plan import (
     REPLICA_LABELS,
     InvalidPlan,
@@ -19,7 +19,7 @@ from windtunnel.scaling.kubernetes.plan import (
     ScaledTarget,
     ScalingPlan,
 )
-from windtunnel.scaling.policies.keda import KedaSettings
+from windtunnel.scaling.policies.keda.policy import KedaSettings
 from windtunnel.scaling.settings import PolicySettings
 from windtunnel.scaling.snapshot import Objective, ReplicaSpec
 from windtunnel.settings.faults import Fault, checker_faults, dotted
@@ -35,7 +35,6 @@ MOST_TARGETS: Final = 64
 MOST_LIMITS: Final = 32
 CLOCK_BEGINS: Final = "1970-01-01T00:00"
 """The epoch of live clocks, from which cron schedules count."""
-NOT_LIVE: Final = {"foresight": "the times of its schedule count from the start of a run"}
 STEP_TIMES: Final = ("predictive", "dynamo")
 """Policies that plan with engine step times."""
 
@@ -248,7 +247,7 @@ class AutoscalerSpec(ApiSection):
     targets: list[AutoscaledTarget] = Field(
         min_length=1, max_length=MOST_TARGETS, description="The targets to scale, one per pool."
     )
-    scaling: PolicySection = Field(
+    scaling: LivePolicySection = Field(
         description="The `scaling` section of a scenario, unchanged. `pools` must have "
         "bounds for every target."
     )
@@ -284,10 +283,6 @@ class AutoscalerSpec(ApiSection):
             if self.scaling.policy in STEP_TIMES and self.targets[number].step_time is None:
                 what = f"missing: {self.scaling.policy} plans with it"
                 yield where.fault(("targets", number, "stepTime"), what)
-        why = NOT_LIVE.get(self.scaling.policy)
-        if why:
-            what = f"{self.scaling.policy} cannot run on a cluster: {why}"
-            yield where.fault(("scaling", "policy"), what)
         asleep = [pool for pool in pools if self.scaling.bounds_of(pool).min == 0]
         if len(asleep) == len(pools) and self.queue is None:
             what = "missing: without it nothing starts again from zero replicas"

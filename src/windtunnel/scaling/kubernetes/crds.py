@@ -6,9 +6,7 @@ policy are preserved as written and checked by the operator, as in a scenario.
 
 from typing import Final
 
-import msgspec
-
-from windtunnel.scaling.build import POLICIES, word_of
+from windtunnel.scaling.build import LIVE_POLICIES, word_of
 from windtunnel.scaling.kubernetes.autoscaler import API_VERSION, AUTOSCALER, AutoscalerManifest
 from windtunnel.scaling.kubernetes.control import AutoscalerStatus
 from windtunnel.scaling.settings import PolicySettings
@@ -21,6 +19,7 @@ from windtunnel.settings.crds import (
     StructuralSchema,
     crd_of,
     object_schema,
+    status_schema,
 )
 
 PLURAL: Final = "autoscalers"
@@ -59,10 +58,7 @@ def crds() -> list[Json]:
     fields = parts["AutoscalerSpec"]["properties"]
     spec = schema.of({**parts["AutoscalerSpec"], "properties": _without_scaling(fields)}, "")
     spec["properties"]["scaling"] = _scaling(fields["scaling"].get("description", ""))
-    _, said = msgspec.json.schema_components([AutoscalerStatus], ref_template="#/$defs/{name}")
-    status = StructuralSchema(said, BESIDE, defaults=False).of(
-        {"$ref": f"#/$defs/{AutoscalerStatus.__name__}"}, ""
-    )
+    status = status_schema(AutoscalerStatus, BESIDE)
     text = (AutoscalerManifest.__doc__ or "").strip()
     return [crd_of(RESOURCE, object_schema(text, spec, status))]
 
@@ -79,6 +75,6 @@ def _scaling(description: str) -> Json:
     )
     made = schema.of({key: one for key, one in written.items() if key != "$defs"}, "")
     made["description"] = description
-    made["properties"]["policy"]["enum"] = sorted(word_of(one) for one in POLICIES)
+    made["properties"]["policy"]["enum"] = sorted(word_of(one) for one in LIVE_POLICIES)
     made[KEPT] = True
     return made

@@ -36,7 +36,7 @@ from windtunnel.scaling.manifests.kthena import (
     Sources,
 )
 from windtunnel.scaling.manifests.names import ScenarioNames
-from windtunnel.scaling.manifests.queries import Asked
+from windtunnel.scaling.manifests.queries import QueriedMetric
 from windtunnel.scaling.metrics import EXTERNAL, SUM
 from windtunnel.scaling.policies.kthena.policy import KthenaDisaggregatedSettings
 from windtunnel.scaling.policies.kthena.settings import KthenaSettings
@@ -85,8 +85,8 @@ class _LiveNames(ScenarioNames):
     def pool(self, target: str, role: str = "") -> str:
         return f"{target}-{role}" if role else target
 
-    def query(self, query: str, name: str | None = None) -> Asked:
-        return Asked(name or query, SUM)
+    def query(self, query: str, name: str | None = None) -> QueriedMetric:
+        return QueriedMetric(name or query, SUM)
 
 
 class _Written(NamedTuple):

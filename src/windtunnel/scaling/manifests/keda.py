@@ -19,7 +19,7 @@ from windtunnel.scaling.manifests.fields import (
 )
 from windtunnel.scaling.manifests.hpa import HpaBehaviorForm
 from windtunnel.scaling.manifests.names import ScenarioNames
-from windtunnel.scaling.manifests.queries import DESIRED, Asked
+from windtunnel.scaling.manifests.queries import DESIRED, QueriedMetric
 from windtunnel.scaling.manifests.wva import (
     VariantAnnotations,
     VariantManifest,
@@ -28,7 +28,7 @@ from windtunnel.scaling.manifests.wva import (
 )
 from windtunnel.scaling.metrics import SUM
 from windtunnel.scaling.policies.hpa import TOTAL, VALUE, HpaDown, HpaPace, HpaUp
-from windtunnel.scaling.policies.keda import (
+from windtunnel.scaling.policies.keda.policy import (
     FormulaOperand,
     KedaFormula,
     KedaMetric,
@@ -133,12 +133,12 @@ class TriggerForm(ApiSection):
             )
         elif not missing:
             place = ("metadata", "query") if self.type == PROMETHEUS else ("type",)
-            yield from refusals(where, place, self.asked, where.root.names)
+            yield from refusals(where, place, self.queried, where.root.names)
 
-    def asked(self, names: ScenarioNames) -> Asked:
+    def queried(self, names: ScenarioNames) -> QueriedMetric:
         """The metric that it asks for."""
         if self.type in RESOURCES:
-            return Asked(names.resource(self.type), SUM)
+            return QueriedMetric(names.resource(self.type), SUM)
         assert self.metadata.query is not None
         return names.query(self.metadata.query, self.name or self.metadata.metric_name)
 
@@ -164,7 +164,7 @@ class TriggerForm(ApiSection):
         ]
 
     def _metric(self, names: ScenarioNames) -> KedaMetric:
-        found, about = self.asked(names), self.metadata
+        found, about = self.queried(names), self.metadata
         return KedaMetric(
             name=found.name,
             aggregate=found.aggregate,
@@ -249,14 +249,14 @@ class ScaledObjectForm(ApiSection):
 
     def by_wva(self, names: ScenarioNames) -> bool:
         """Whether WVA determines the size."""
-        return any(one.asked(names).name in DESIRED for one in self.of(PROMETHEUS, *RESOURCES))
+        return any(one.queried(names).name in DESIRED for one in self.of(PROMETHEUS, *RESOURCES))
 
     def computed(self, names: ScenarioNames) -> KedaFormula | None:
         """The computed metric, which replaces those of all Prometheus triggers."""
         how = self.advanced.scaling_modifiers
         if not how.formula:
             return None
-        named = {one.name: one.asked(names) for one in self.of(PROMETHEUS) if one.name}
+        named = {one.name: one.queried(names) for one in self.of(PROMETHEUS) if one.name}
         of = {
             name: FormulaOperand(metric=one.name, aggregate=one.aggregate, above=one.above)
             for name, one in named.items()
@@ -311,7 +311,7 @@ class ScaledObject(ScalingManifest, VariantManifest):
     spec: ScaledObjectForm = Field(description="The spec.")
 
     def notes(self, names: ScenarioNames) -> Iterator[str]:
-        asked = (one.asked(names) for one in self.spec.of(PROMETHEUS, *RESOURCES))
+        asked = (one.queried(names) for one in self.spec.of(PROMETHEUS, *RESOURCES))
         return filter(None, (one.note for one in asked))
 
     def variant(self, names: ScenarioNames) -> WvaVariant | None:

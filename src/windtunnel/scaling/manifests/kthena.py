@@ -611,7 +611,7 @@ class KthenaReader:
             self.faults.append(where.fault(key, error.what, error.allowed, error.hint))
             return f"?{len(self.faults)}"
 
-    def _asked(self, query: str, called: str) -> tuple[str, str]:
+    def _queried(self, query: str, called: str) -> tuple[str, str]:
         """The metric that a query asks for, and its aggregate."""
         found = self._names.query(query, called)
         if found.above is not None:
@@ -629,7 +629,7 @@ class KthenaReader:
             try:
                 if source is not None and source.prometheus is not None:
                     key = (*key, "prometheus", "query")
-                    name, how = self._asked(source.prometheus.query, name)
+                    name, how = self._queried(source.prometheus.query, name)
                 elif source is not None and source.pod is not None and source.pod.name:
                     key = (*key, "pod", "name")
                     name = self._names.metric(source.pod.name)

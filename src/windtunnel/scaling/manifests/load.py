@@ -75,16 +75,33 @@ class Written(NamedTuple):
 
 def read_manifests(paths: Sequence[str | Path], names: ScenarioNames) -> ReadManifests:
     """Reads manifest files, which may refer to each other."""
-    return read([(read_text(path, NOUN), str(path)) for path in paths], names)
-
-
-def read(texts: Sequence[tuple[str, str]], names: ScenarioNames) -> ReadManifests:
-    """Reads the texts of manifests, each with the file name to report in faults."""
+    texts: list[tuple[str, str]] = []
     errors: list[InputError] = []
+    for path in paths:
+        try:
+            texts.append((read_text(path, NOUN), str(path)))
+        except InputError as error:
+            errors.append(error)
+    return read(texts, names, errors)
+
+
+def read(
+    texts: Sequence[tuple[str, str]], names: ScenarioNames, unread: Sequence[InputError] = ()
+) -> ReadManifests:
+    """Reads the texts of manifests, each with the file name to report in faults.
+
+    `unread` are errors of other files, which are raised along with those of the texts.
+    """
+    errors = list(unread)
     written: list[Written] = []
     beside: dict[str, int] = {}
     for text, file in texts:
-        for document in parse_documents(text, file, NOUN, KEYS):
+        try:
+            documents = parse_documents(text, file, NOUN, KEYS)
+        except InputError as error:
+            errors.append(error)
+            continue
+        for document in documents:
             if _scales_nothing(document):
                 kind = str(document.data["kind"])
                 beside[kind] = beside.get(kind, 0) + 1
@@ -93,9 +110,8 @@ def read(texts: Sequence[tuple[str, str]], names: ScenarioNames) -> ReadManifest
                 written.append(Written(document, manifest_of(document, KINDS)))
             except InputError as error:
                 errors.append(error)
-    if not errors:
-        found = _Files(written, names)
-        errors = found.errors
+    found = _Files(written, names, complete=not errors)
+    errors += found.errors
     if errors:
         raise one_sentence_per(_flat(errors))
     return ReadManifests(found.assignments, [*_said_of(beside), *found.notes])
@@ -121,8 +137,10 @@ def _said_of(beside: Mapping[str, int]) -> list[str]:
 class _Files:
     """All manifests together: each is checked on its own and against the others."""
 
-    def __init__(self, written: Sequence[Written], names: ScenarioNames) -> None:
+    def __init__(self, written: Sequence[Written], names: ScenarioNames, *, complete: bool) -> None:
         self._names = names
+        self._complete = complete
+        """Whether all manifests could be read; others may refer to those that could not."""
         self.errors: list[InputError] = []
         self.assignments: list[Assignment] = []
         self.notes: list[str] = []
@@ -179,6 +197,8 @@ class _Files:
     ) -> None:
         name = binding.spec.policy_ref.name
         if name not in policies:
+            if not self._complete:
+                return
             what, known = f"there is no AutoscalingPolicy {name!r}", list(policies)
             hint = nearest(name, known)
             path = ("spec", "policyRef", "name")
@@ -217,7 +237,7 @@ class _Files:
             self.errors.append(input_error(one.document, faults))
 
     def _check_names(self) -> None:
-        if self.errors:
+        if self.errors or not self._complete:
             return
         if not self.assignments:
             self.errors.append(InputError("the manifests scale nothing", where="scaling.manifests"))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.scaling.manifests.queries import Asked, asked
+from windtunnel.scaling.manifests.queries import QueriedMetric, queried
 from windtunnel.scaling.metrics import metric
 
 
@@ -67,9 +67,9 @@ class ScenarioNames:
             raise InputError(what, hint=hint)
         return self.metric(name)
 
-    def query(self, query: str, name: str | None = None) -> Asked:
+    def query(self, query: str, name: str | None = None) -> QueriedMetric:
         """The metric that a query asks for; `name` is that of the query, if it has one."""
-        found = asked(query, self._metrics, name)
+        found = queried(query, self._metrics, name)
         self._used_metrics.update(found.mapped)
         return found
 

@@ -69,7 +69,7 @@ PERCENTILES: Final = {0.9: TTFT_P90, 0.95: TTFT_P95, 0.99: TTFT_P99}
 LONGEST_QUERY: Final = 4096
 
 
-class Asked(NamedTuple):
+class QueriedMetric(NamedTuple):
     """A metric by name, and the aggregate over replicas."""
 
     name: str
@@ -82,7 +82,7 @@ class Asked(NamedTuple):
     """The value is 1 while the metric is above this number, else 0."""
 
 
-def asked(query: str, mapping: Mapping[str, str], called: str | None = None) -> Asked:
+def queried(query: str, mapping: Mapping[str, str], called: str | None = None) -> QueriedMetric:
     """The metric that a query asks for; an InputError says which queries can be read.
 
     `mapping` maps names in the query, or its own name `called`, to metrics.
@@ -100,7 +100,7 @@ def asked(query: str, mapping: Mapping[str, str], called: str | None = None) -> 
         raise InputError(error.what, allowed=error.allowed, hint=hint) from None
 
 
-def _explained(text: str, mapping: Mapping[str, str], called: str | None) -> Asked | None:
+def _explained(text: str, mapping: Mapping[str, str], called: str | None) -> QueriedMetric | None:
     """The metric that the scenario maps the whole query to, or a name in it."""
     words = _NAME.findall(text)
     found = [called] if called in mapping else list(dict.fromkeys(_plain(words, mapping)))
@@ -113,7 +113,7 @@ def _explained(text: str, mapping: Mapping[str, str], called: str | None) -> Ask
     (name,) = ours
     aggregates = [word for word in words if word in (SUM, MEAN, LARGEST)]
     aggregate = aggregates[0] if aggregates else metric(name).natural
-    return Asked(name, aggregate, mapped=tuple(filter(None, found)))
+    return QueriedMetric(name, aggregate, mapped=tuple(filter(None, found)))
 
 
 def _plain(words: list[str], mapping: Mapping[str, str]) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _plain(words: list[str], mapping: Mapping[str, str]) -> Iterator[str]:
                 break
 
 
-def _compared(text: str) -> Asked:
+def _compared(text: str) -> QueriedMetric:
     """The metric asked for, and the number that it is compared with."""
     found = _COMPARED.search(text)
     if found is None:
@@ -153,7 +153,7 @@ def _counts_parts(before: str) -> bool:
     return any(name != LARGEST for name in functions)
 
 
-def _understood(text: str) -> Asked:
+def _understood(text: str) -> QueriedMetric:
     share, times = _PERCENT.subn(" ", text)
     if times == 1:
         found = _understood(share)
@@ -165,7 +165,7 @@ def _understood(text: str) -> Asked:
         found = _of_histogram(_words(quantile[2]), "_bucket", "a quantile")
         percentile = PERCENTILES.get(float(quantile[1]))
         if percentile and metric(found.name).quantity == TTFT:
-            return Asked(percentile, MEAN)
+            return QueriedMetric(percentile, MEAN)
         return found
     if len(halves) == 2:
         above, below = (_words(half) for half in halves)
@@ -174,10 +174,10 @@ def _understood(text: str) -> Asked:
     if len(halves) > 1:
         raise InputError("the query does more than is simulated: '/'", allowed=ALLOWED)
     *functions, name = _words(text)
-    return _asked(functions, name)
+    return _queried(functions, name)
 
 
-def _of_histogram(words: list[str], suffix: str, asked_for: str) -> Asked:
+def _of_histogram(words: list[str], suffix: str, asked_for: str) -> QueriedMetric:
     *functions, name = words
     strange = [one for one in functions if one not in (SUM, *RATES)]
     if strange or not name.endswith(suffix):
@@ -185,7 +185,9 @@ def _of_histogram(words: list[str], suffix: str, asked_for: str) -> Asked:
         raise InputError(what, allowed=ALLOWED)
     name = name.removesuffix(suffix)
     metric(name, "query")
-    return Asked(name, MEAN, f"{asked_for} of {name} is read as the mean since the last look")
+    return QueriedMetric(
+        name, MEAN, f"{asked_for} of {name} is read as the mean since the last look"
+    )
 
 
 def _words(text: str) -> list[str]:
@@ -202,7 +204,7 @@ def _words(text: str) -> list[str]:
     return words
 
 
-def _asked(functions: list[str], name: str) -> Asked:
+def _queried(functions: list[str], name: str) -> QueriedMetric:
     aggregate = SUM
     rated = False
     for function in functions:
@@ -217,7 +219,7 @@ def _asked(functions: list[str], name: str) -> Asked:
         if name not in COUNTERS:
             what = f"{name!r} is not a counter of requests that is known here"
             raise InputError(what, allowed=", ".join(COUNTERS))
-        return Asked("request_rate", SUM)
+        return QueriedMetric("request_rate", SUM)
     if name not in DESIRED:
         metric(name, "query")
-    return Asked(name, aggregate)
+    return QueriedMetric(name, aggregate)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from windtunnel.core.errors import nearest
-from windtunnel.scaling.cron import begin_of
 from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.metrics import metric
-from windtunnel.scaling.policies.keda import BEGINS, FIRST_DAY, Begins
+from windtunnel.scaling.policies.keda.cron import begin_of
+from windtunnel.scaling.policies.keda.policy import BEGINS, FIRST_DAY, Begins
 from windtunnel.scaling.settings import Period, ScaledPool, ScalerTiming, refusals
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Name, Text

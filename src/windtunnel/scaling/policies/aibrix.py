@@ -105,12 +105,12 @@ class Aibrix(Analyzer):
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:
         if group.ready == 0:
-            return unknown(group, "No pod is ready: there is nothing to measure.")
+            return unknown(group, "No pod is ready, so nothing can be measured.")
         best, settings = 0, self._settings
         evidence: dict[str, float] = {}
         for measured, target in self._targets:
             if not measured.is_known(group):
-                return unknown(group, f"Nothing is known of {measured.name}.", evidence)
+                return unknown(group, f"{measured.name} is unknown.", evidence)
             missing = measured.missing(group)
             if measured.name in settings.external:
                 seen = measured.of_group(group, measured.natural)
@@ -174,8 +174,8 @@ class AibrixCooldown(Limiter):
 
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
         if after > before:
-            return f"{after} was recommended within {self._up_s:g} s: the highest counts."
-        return f"{after} was recommended within {self._down_s:g} s: the lowest counts."
+            return f"{after} is the highest recommendation of the last {self._up_s:g} s."
+        return f"{after} is the lowest recommendation of the last {self._down_s:g} s."
 
     def record_group(
         self, recommended: int, decided: int, number: int, context: LimitContext

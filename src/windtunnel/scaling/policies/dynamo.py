@@ -141,7 +141,7 @@ class Dynamo(Analyzer):
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
         model = groups[0].model
         if any(group.variants[0].spec.step_times is None for group in groups):
-            return [unknown(group, "There is no profile of its engine.") for group in groups]
+            return [unknown(group, "Its engine has no profile.") for group in groups]
         seen = self._seen.get(model.name)
         if seen is None:
             seen = self._seen[model.name] = _Gathered(
@@ -151,18 +151,16 @@ class Dynamo(Analyzer):
             seen.flows.append(model.flow)
         left_s = seen.since_s + self._adjustment_s - now_s
         if left_s > 1e-9:
-            return [
-                replicas_wanted(group, group.current, {}, f"It adjusts again in {left_s:.0f} s.")
-                for group in groups
-            ]
+            what = f"The next adjustment is in {left_s:.0f} s."
+            return [replicas_wanted(group, group.current, {}, what) for group in groups]
         flow = joined(seen.flows)
         seen.flows, seen.since_s = [], now_s
         lengths = flow.lengths
         if not flow.arrived or not lengths.prompt_tokens or not lengths.output_tokens:
-            return [unknown(group, "Nothing was answered in the interval.") for group in groups]
+            return [unknown(group, "No request completed in the interval.") for group in groups]
         rate = flow.arrived / flow.interval_s
         if not rate < MOST_RATE:
-            return [unknown(group, "The rate of requests is not a number.") for group in groups]
+            return [unknown(group, "The request rate is not a number.") for group in groups]
         seen.requests.see(rate)
         seen.prompt.see(flow.lengths.prompt_tokens)
         seen.answer.see(flow.lengths.output_tokens)

@@ -107,7 +107,7 @@ class Foresight(Analyzer):
         (variant,) = group.variants
         times = self._times.get(variant.name)
         if times is None:
-            return unknown(group, "The schedule does not name it.")
+            return unknown(group, "The schedule does not include this pool.")
         sizes = self._sizes[variant.name]
         current = bisect_right(times, now_s) - 1  # -1: before its first entry
         last = bisect_right(times, now_s + self._lead_s) - 1
@@ -125,9 +125,7 @@ class Foresight(Analyzer):
 
     def _sentence(self, times: list[float], chosen: int, wanted: int, now_s: float) -> str:
         if chosen < 0:
-            return (
-                f"Its schedule begins at {format_duration(times[0])}, with no more than there is."
-            )
+            return f"Its schedule begins at {format_duration(times[0])}, without more replicas."
         since = f"The schedule has {wanted} from {format_duration(times[chosen])} on"
         if times[chosen] <= now_s:
             return f"{since}."

@@ -202,7 +202,7 @@ class Hpa(Analyzer):
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:
         if group.current == 0:
-            return unknown(group, "No replica is asked for: the HPA is paused.")
+            return unknown(group, "The target has 0 replicas: the HPA is paused.")
         best = -1
         failed = ""
         evidence: dict[str, float] = {}
@@ -218,9 +218,9 @@ class Hpa(Analyzer):
                 best = wanted
                 said = f"{name} is {seen:.4g} of {one.target:.4g}: {wanted} replicas."
         if best < 0:
-            return unknown(group, f"There is nothing known of {failed}.", evidence)
+            return unknown(group, f"{failed} is unknown.", evidence)
         if failed and best < group.current:
-            return unknown(group, f"{failed} is not known, so nothing is taken away.", evidence)
+            return unknown(group, f"{failed} is unknown, so no replica is removed.", evidence)
         return replicas_wanted(group, best, evidence, said)
 
     def _wanted(self, measured: Metric, one: HpaMetric, group: Group) -> tuple[int, float]:
@@ -307,7 +307,7 @@ class HpaWindows(Limiter):
 
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
         window_s = self._up_s if after < before else self._down_s
-        return f"{after} was recommended within the last {window_s:g} s, now {before}."
+        return f"{after} was recommended within the last {window_s:g} s; now it is {before}."
 
     def record_group(
         self, recommended: int, decided: int, number: int, context: LimitContext
@@ -323,24 +323,22 @@ class HpaBehavior(Limiter):
 
     def __init__(self, up: HpaUp, down: HpaDown, pool: str = "") -> None:
         super().__init__("behavior", pool)
-        self._up: Final = up.rules
-        self._down: Final = down.rules
-        self._select_up: Final = up.select
-        self._select_down: Final = down.select
+        self._up: Final = up
+        self._down: Final = down
         periods = [rule.period_s for rule in (*up.rules, *down.rules)]
         self._changes: Final = History(max(periods, default=0.0), self.remember("changes"))
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         current = context.groups[number].current
         if total > current:
-            return max(current, min(total, self._ceiling(number, context)))
+            return max(current, min(total, self._reach(1, number, context)))
         if total < current:
-            return min(current, max(total, self._floor(number, context)))
+            return min(current, max(total, self._reach(-1, number, context)))
         return total
 
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
         word = "up" if before > after else "down"
-        return f"No faster {word}: {after} within the period, {before} were wanted."
+        return f"The limit on scaling {word} allows {after} now; {before} were recommended."
 
     def record_group(
         self, recommended: int, decided: int, number: int, context: LimitContext
@@ -349,31 +347,18 @@ class HpaBehavior(Limiter):
         if decided != group.current:
             self._changes.add(group.key, context.now_s, decided - group.current)
 
-    def _ceiling(self, number: int, context: LimitContext) -> int:
-        current = context.groups[number].current
-        if self._select_up == "Disabled":
-            return current
+    def _reach(self, sign: int, number: int, context: LimitContext) -> int:
+        """The farthest size that the rules allow now, upwards (`sign` is 1) or downwards (-1)."""
+        direction = self._up if sign > 0 else self._down
+        if direction.select == "Disabled":
+            return context.groups[number].current
         allowed = []
-        for rule in self._up:
+        for rule in direction.rules:
             start = self._start(rule, number, context)
-            if rule.percent is not None:
-                allowed.append(ceil_of(start * (100 + rule.percent), 100))
-            else:
-                allowed.append(start + (rule.pods or 0))
-        return max(allowed) if self._select_up == "Max" else min(allowed)
-
-    def _floor(self, number: int, context: LimitContext) -> int:
-        current = context.groups[number].current
-        if self._select_down == "Disabled":
-            return current
-        allowed = []
-        for rule in self._down:
-            start = self._start(rule, number, context)
-            if rule.percent is not None:
-                allowed.append(start * max(0, 100 - rule.percent) // 100)
-            else:
-                allowed.append(start - (rule.pods or 0))
-        return min(allowed) if self._select_down == "Max" else max(allowed)
+            share = rule.percent
+            change = (rule.pods or 0) if share is None else ceil_of(start * share, 100)
+            allowed.append(sign * start + change)
+        return sign * (max(allowed) if direction.select == "Max" else min(allowed))
 
     def _start(self, rule: HpaRule, number: int, context: LimitContext) -> int:
         """The size at the start of the rule's period."""

@@ -95,7 +95,7 @@ class Knative(Analyzer):
     def analyze_group(self, group: Group, now_s: float) -> Finding:
         settings, key = self._settings, group.key
         if not self._metric.is_known(group):
-            return unknown(group, "No replica answered: everything stays as it is.")
+            return unknown(group, "No replica answered: no change.")
         if key not in self._means and group.ready > 1:
             # An autoscaler that starts beside running pods keeps them for a while.
             self._panic_s[key] = now_s

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.extras import need
+from windtunnel.core.system.extras import need
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.section import Context
 

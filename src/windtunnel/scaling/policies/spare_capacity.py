@@ -120,7 +120,7 @@ class SpareCapacity(Analyzer):
     def analyze_group(self, group: Group, now_s: float) -> Finding:
         loads = [replica for variant in group.variants for replica in variant.replicas]
         if not loads:
-            return unknown(group, "No replica answered: everything stays as it is.")
+            return unknown(group, "No replica answered: no change.")
         kv = queue = 0.0
         open_ones = 0
         for replica in loads:
@@ -150,7 +150,7 @@ class SpareCapacity(Analyzer):
             evidence["spare_queue_after"] = after_queue
             if after_kv >= self._kv_spare and after_queue >= self._queue_spare:
                 return replicas_wanted(group, group.current - 1, evidence, f"{told}: one fewer.")
-        return replicas_wanted(group, group.current, evidence, f"{told}: it stays.")
+        return replicas_wanted(group, group.current, evidence, f"{told}: no change.")
 
     def _could_go(self, group: Group) -> bool:
         """Whether any variant can lose a replica; the last one of each stays."""
@@ -160,5 +160,5 @@ class SpareCapacity(Analyzer):
         )
 
     def _frozen(self, group: Group, changing: str) -> Finding:
-        what = f"Replicas of {changing!r} start or go: nothing is changed until they have."
+        what = f"Replicas of {changing!r} are starting or draining: no change yet."
         return replicas_wanted(group, group.current, {}, what)

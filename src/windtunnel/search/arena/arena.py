@@ -18,8 +18,8 @@ import msgspec
 import windtunnel
 from windtunnel.analysis.shadow.forecasts import PolicyRegret
 from windtunnel.core.errors import InputError, WindtunnelError
-from windtunnel.core.intervals import CONFIDENCE, mean_interval
-from windtunnel.core.processes import Died, processors
+from windtunnel.core.statistics.intervals import CONFIDENCE, mean_interval
+from windtunnel.core.system.processes import Died, processors
 from windtunnel.search.arena.capacity import CapacityCurve, FixedRun, LoadBin, MissSink
 from windtunnel.search.arena.contestants import (
     FIXED,
@@ -55,6 +55,8 @@ STANDING: Final = 0.6
 ROOM: Final = 3
 """The maximum size as a multiple of that fixed pool, where the scenario sets no maximum."""
 MOST_REPLICAS: Final = 256
+EQUAL: Final = 0.003
+"""Attainment that is lower by at most this counts as equal."""
 MISS_PRICES: Final = (1.5, 3.0, 8.0, 20.0, 60.0, 300.0)
 """Prices of a missed request for foresight, in multiples of the cost of serving one request. A
 higher price gives a schedule with fewer misses."""
@@ -166,6 +168,7 @@ class Arena:
         bounds = None if scaling is None else scaling.bounds[self._pool]
         self._fewest: Final = 1 if bounds is None else bounds.min
         self._most = MOST_REPLICAS if bounds is None else min(bounds.max, MOST_REPLICAS)
+        self._reached = 0.0
         self._history: Section = {}
         self._bounded: Final = bounds is not None and bounds.max <= MOST_REPLICAS
         self._hindsight: Final[dict[int, list[ArenaOutcome]]] = {}
@@ -200,6 +203,7 @@ class Arena:
             "windtunnel": windtunnel.__version__,
             "name": self._base.name,
             "goal": self._goal,
+            "reached": self._reached,
             "confidence": CONFIDENCE,
             "unit": self.unit,
             "cases": {"tuned_on": len(self._tune), "judged_on": len(self._judge)},
@@ -232,6 +236,7 @@ class Arena:
         curve.
 
         Sizes are doubled or halved until one attains the goal and another does not, then bisected.
+        If none attains it, the smallest that attains as much as the largest is found.
         """
         seen: dict[int, float] = {}
         runs: list[FixedRun] = []
@@ -250,10 +255,12 @@ class Arena:
         size = min(max(1, self._base.pools[0].replicas), self._most)
         while attained(size) < self._goal and size < self._most:
             size = min(2 * size, self._most)
+        self._reached = attained(size)
+        goal = self._goal if self._reached >= self._goal else self._reached - EQUAL
         low, high = 0, size
         while high > 1 and low == 0:  # find a size that misses it, which also shows overload
             half = max(1, high // 2)
-            if attained(half) >= self._goal:
+            if attained(half) >= goal:
                 high = half
             else:
                 low = half
@@ -261,7 +268,7 @@ class Arena:
                 break
         while high - low > 1:
             middle = (low + high) // 2
-            if attained(middle) >= self._goal:
+            if attained(middle) >= goal:
                 high = middle
             else:
                 low = middle

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from windtunnel.core.distribution import PERCENTILES
-from windtunnel.core.intervals import Interval, t_quantile
 from windtunnel.core.random import Stream
+from windtunnel.core.statistics.distribution import PERCENTILES
+from windtunnel.core.statistics.intervals import Interval, t_quantile
 from windtunnel.search.check.observation import Observation
 from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES
 

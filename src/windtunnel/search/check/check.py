@@ -20,8 +20,8 @@ from windtunnel.analysis.figures import (
     figure,
 )
 from windtunnel.core.errors import InputError
-from windtunnel.core.intervals import CONFIDENCE
-from windtunnel.core.processes import Died, processors
+from windtunnel.core.statistics.intervals import CONFIDENCE
+from windtunnel.core.system.processes import Died, processors
 from windtunnel.core.units import format_duration
 from windtunnel.search.check.blocks import BlockIntervals, BlockTotals, block_count
 from windtunnel.search.check.decisions import (

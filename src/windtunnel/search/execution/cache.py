@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from windtunnel.core.files import write_whole, writing
+from windtunnel.core.system.files import write_whole, writing
 from windtunnel.search.measure import Metrics
 
 FOLDED = 2

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from windtunnel.core.errors import InputError, WindtunnelError, os_reason
-from windtunnel.core.extras import need
-from windtunnel.core.processes import processors
+from windtunnel.core.system.extras import need
+from windtunnel.core.system.processes import processors
 from windtunnel.search.measure import Answers, FailedRun, Outcome, measured
 from windtunnel.search.point import code_digest
 from windtunnel.twin.scenario.plan import ScenarioPlan

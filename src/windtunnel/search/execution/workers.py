@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from windtunnel.core.clock import cpu_s
 from windtunnel.core.errors import InputError
-from windtunnel.core.processes import Died, Processes, Raised, processors
+from windtunnel.core.system.processes import Died, Processes, Raised, processors
 from windtunnel.search.execution.cache import Cache
 from windtunnel.search.execution.ray_cluster import LOCAL, RayCluster, check_place, connected
 from windtunnel.search.measure import Answers, FailedRun, MeasuredRun, Outcome, measured

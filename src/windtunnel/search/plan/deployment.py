@@ -8,21 +8,9 @@ import msgspec
 
 from windtunnel.routing.custom import is_custom
 from windtunnel.search.execution.workers import MeasuredRun, Outcome
-from windtunnel.search.plan.choices import Choices, choices_of
-from windtunnel.search.plan.demand import demands_of
-from windtunnel.search.plan.goal import TARGETS, Goal, as_data, trial_of
-from windtunnel.search.plan.labels import CandidateLabels, percent
-from windtunnel.search.plan.race import (
-    DEARER,
-    CandidateVerdict,
-    Entrant,
-    Race,
-    RaceResult,
-    ServerCounts,
-    WantedRun,
-)
-from windtunnel.search.plan.run_lengths import RunLengths, lengths_of, shortened
-from windtunnel.search.plan.space import (
+from windtunnel.search.plan.candidates.choices import Choices, choices_of
+from windtunnel.search.plan.candidates.demand import demands_of
+from windtunnel.search.plan.candidates.space import (
     AS_MANY,
     DOES_NOT_FIT,
     OVER_BUDGET,
@@ -32,7 +20,19 @@ from windtunnel.search.plan.space import (
     candidates_of,
     kinds_of,
 )
-from windtunnel.search.plan.trials import (
+from windtunnel.search.plan.goal import TARGETS, Goal, as_data, trial_of
+from windtunnel.search.plan.labels import CandidateLabels, percent
+from windtunnel.search.plan.runs.race import (
+    DEARER,
+    CandidateVerdict,
+    Entrant,
+    Race,
+    RaceResult,
+    ServerCounts,
+    WantedRun,
+)
+from windtunnel.search.plan.runs.run_lengths import RunLengths, lengths_of, shortened
+from windtunnel.search.plan.runs.trials import (
     RUNNERS_UP,
     Rules,
     RunDriver,

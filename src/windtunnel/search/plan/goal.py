@@ -8,7 +8,7 @@ import msgspec
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.search.execution.workers import FailedRun, Outcome
 from windtunnel.search.measure import Metrics
-from windtunnel.search.plan.trials import Trial
+from windtunnel.search.plan.runs.trials import Trial
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.settings.sources import SloClass, SourceSettings
 

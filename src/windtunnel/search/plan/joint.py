@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from windtunnel.search.plan.choices import PlanBudget
+from windtunnel.search.plan.candidates.choices import PlanBudget
 
 DECIMALS = 9
 """Digits to which a cost is rounded."""

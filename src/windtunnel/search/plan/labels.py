@@ -3,8 +3,17 @@
 import operator
 from collections.abc import Mapping, Sequence
 
-from windtunnel.search.plan.bounds import E2E_FLOOR, TOO_LONG, TPOT_FLOOR, TTFT_FLOOR
-from windtunnel.search.plan.race import (
+from windtunnel.search.plan.candidates.bounds import E2E_FLOOR, TOO_LONG, TPOT_FLOOR, TTFT_FLOOR
+from windtunnel.search.plan.candidates.space import (
+    DOES_NOT_FIT,
+    OVER_BUDGET,
+    SPLIT,
+    SPLIT_ROLES,
+    TOO_SLOW,
+    Candidate,
+    ServerKind,
+)
+from windtunnel.search.plan.runs.race import (
     BEST,
     DEARER,
     FAILED,
@@ -14,15 +23,6 @@ from windtunnel.search.plan.race import (
     RUNNER_UP,
     UNTRIED,
     CandidateVerdict,
-)
-from windtunnel.search.plan.space import (
-    DOES_NOT_FIT,
-    OVER_BUDGET,
-    SPLIT,
-    SPLIT_ROLES,
-    TOO_SLOW,
-    Candidate,
-    ServerKind,
 )
 
 FLOORS = {

@@ -9,7 +9,8 @@ import msgspec
 
 from windtunnel.search.execution.workers import MeasuredRun, Outcome
 from windtunnel.search.measure import Metrics
-from windtunnel.search.plan.bisection import (
+from windtunnel.search.plan.goal import Goal, as_data, trial_of
+from windtunnel.search.plan.runs.bisection import (
     DOUBLED,
     FLAT,
     MOST_DOUBLINGS,
@@ -21,9 +22,8 @@ from windtunnel.search.plan.bisection import (
     knee_interval,
     weight,
 )
-from windtunnel.search.plan.goal import Goal, as_data, trial_of
-from windtunnel.search.plan.run_lengths import counted, lengths_of, shortened, why_whole
-from windtunnel.search.plan.trials import Rules, RunDriver, SearchResources, head_of
+from windtunnel.search.plan.runs.run_lengths import counted, lengths_of, shortened, why_whole
+from windtunnel.search.plan.runs.trials import Rules, RunDriver, SearchResources, head_of
 from windtunnel.search.plan.trust import trust_of_plan
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan

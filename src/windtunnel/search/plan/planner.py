@@ -6,12 +6,12 @@ import msgspec
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.search.execution.workers import Workers
-from windtunnel.search.plan.choices import SUGGESTED
+from windtunnel.search.plan.candidates.choices import SUGGESTED
 from windtunnel.search.plan.deployment import DeploymentSearch, space_of
 from windtunnel.search.plan.goal import Goal, goal_of
 from windtunnel.search.plan.load import find_knee, find_load
+from windtunnel.search.plan.runs.trials import OnProgress, SearchResources
 from windtunnel.search.plan.several import GoalAsked, JointSearch, parts_of
-from windtunnel.search.plan.trials import SearchResources, Told
 from windtunnel.search.point import Origin
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -33,11 +33,13 @@ class Question(msgspec.Struct, frozen=True):
     seed: int | None = None
 
 
-def answer(origin: Origin, question: Question, workers: Workers, told: Told) -> dict[str, Any]:
+def answer(
+    origin: Origin, question: Question, workers: Workers, on_progress: OnProgress
+) -> dict[str, Any]:
     """Returns the contents of `plan.json`."""
     _refuse(question)
     base = origin.plan(seed=question.seed, option="plan")
-    means = SearchResources(workers, question.max_runs, told)
+    means = SearchResources(workers, question.max_runs, on_progress)
     if question.find == KNEE:
         goal_if_any, confidence = _goal_if_any(base, question), _confidence(base, question)
         return find_knee(base, goal_if_any, confidence, question.seeds, means)

@@ -14,8 +14,8 @@ import msgspec
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.search.execution.workers import Outcome
-from windtunnel.search.plan.choices import SUGGESTED, PlanBudget
-from windtunnel.search.plan.confidence import ShareBounds, confidence_of_test
+from windtunnel.search.plan.candidates.choices import SUGGESTED, PlanBudget
+from windtunnel.search.plan.candidates.space import OVER_BUDGET, Candidate
 from windtunnel.search.plan.deployment import (
     DeploymentSearch,
     DeploymentSpace,
@@ -26,7 +26,8 @@ from windtunnel.search.plan.deployment import (
 from windtunnel.search.plan.goal import Goal, goal_of, trial_of
 from windtunnel.search.plan.joint import JointUse, Use, cheapest, cost_of, taken_by, usable
 from windtunnel.search.plan.labels import CandidateLabels, percent
-from windtunnel.search.plan.race import (
+from windtunnel.search.plan.runs.confidence import ShareBounds, confidence_of_test
+from windtunnel.search.plan.runs.race import (
     BEST,
     DEARER,
     MISSES,
@@ -39,9 +40,8 @@ from windtunnel.search.plan.race import (
     ServerCounts,
     closest_of,
 )
-from windtunnel.search.plan.run_lengths import lengths_of
-from windtunnel.search.plan.space import OVER_BUDGET, Candidate
-from windtunnel.search.plan.trials import RunDriver, SearchResources, Trial, head_of, sure_of
+from windtunnel.search.plan.runs.run_lengths import lengths_of
+from windtunnel.search.plan.runs.trials import RunDriver, SearchResources, Trial, head_of, sure_of
 from windtunnel.search.plan.trust import trust_of_plan
 from windtunnel.search.point import Origin, Settings
 from windtunnel.search.settings import ModelChoices
@@ -265,7 +265,7 @@ class JointSearch:
             planning.stock_by_name, planning.machine, planning.dollars_per_hour
         )
         self._searches = [
-            DeploymentSearch(part.space, means._replace(told=self._telling(part.name)))
+            DeploymentSearch(part.space, means._replace(on_progress=self._progress_of(part.name)))
             for part in parts
         ]
         self._groups = [group for n in range(len(parts)) for group in _groups_of(n, parts[n])]
@@ -279,7 +279,7 @@ class JointSearch:
         self._tests = 0
         self._plans: list[ScenarioPlan] = []
         self._driver: RunDriver[JointRun, Outcome] = RunDriver(
-            means._replace(told=self._telling("all models")),
+            means._replace(on_progress=self._progress_of("all models")),
             lambda run: self._plans[run.choice].changed(seed=run.seed),
             lambda _, outcome: outcome,
             lambda *_: "testing the answer",
@@ -289,9 +289,9 @@ class JointSearch:
     def _spent(self) -> float:
         return self._driver.spent + sum(one.spent for one in self._searches)
 
-    def _telling(self, name: str) -> Any:
-        told, max_runs = self._means.told, self._means.max_runs
-        return lambda doing, _spent, _most: told(f"{name}: {doing}", self._spent, max_runs)
+    def _progress_of(self, name: str) -> Any:
+        on_progress, max_runs = self._means.on_progress, self._means.max_runs
+        return lambda doing, _spent, _most: on_progress(f"{name}: {doing}", self._spent, max_runs)
 
     def run(self) -> dict[str, Any]:
         """Returns the answer as plain data: the contents of `plan.json`."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import windtunnel
 from windtunnel.analysis.comparison import TOO_FEW, compared, figures_of
-from windtunnel.core.intervals import CONFIDENCE
+from windtunnel.core.statistics.intervals import CONFIDENCE
 from windtunnel.search.repeats.runs import Repeat, RepeatProgress, run_all
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan

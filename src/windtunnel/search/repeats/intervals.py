@@ -18,8 +18,8 @@ import msgspec
 
 from windtunnel.analysis.figures import TARGETS
 from windtunnel.analysis.trust import CAUTION, DOUBT, GOOD, TrustFinding, as_section
-from windtunnel.core.distribution import PERCENTILES
-from windtunnel.core.intervals import next_positive_interval
+from windtunnel.core.statistics.distribution import PERCENTILES
+from windtunnel.core.statistics.intervals import next_positive_interval
 from windtunnel.core.units import format_duration
 from windtunnel.search.repeats.runs import Repeat, RepeatProgress, run_all
 from windtunnel.settings.limits import LARGEST_STEP_ERROR

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windtunnel.core.distribution import PERCENTILES, Distribution, quantile_of
 from windtunnel.core.errors import InputError
+from windtunnel.core.statistics.distribution import PERCENTILES, Distribution, quantile_of
 from windtunnel.core.units import format_duration
+from windtunnel.search.plan.goal import has_targets
 from windtunnel.search.repeats.runs import RunStopped
 from windtunnel.twin.ceiling import MemoryCeiling
 from windtunnel.twin.results.accounts import RecordNames
@@ -219,8 +220,11 @@ def _figure(measured: float, simulated: float) -> dict[str, float | None]:
     return {"measured": measured, "simulated": simulated, "error": error}
 
 
-def _good(pairs: Sequence[Pair], slos: dict[str, SloClass], *, real: bool) -> float:
-    """The share of requests within all targets of their class."""
+def _good(pairs: Sequence[Pair], slos: dict[str, SloClass], *, real: bool) -> float | None:
+    """The share of requests within all targets of their class; None where no class has any."""
+    used = [slos[name] for name in {pair.row.slo for pair in pairs} if name in slos]
+    if not any(has_targets(slo) for slo in used):
+        return None
     good = 0
     for pair in pairs:
         slo = slos.get(pair.row.slo or "")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from windtunnel.core.errors import WindtunnelError
-from windtunnel.core.processes import Died, processors
+from windtunnel.core.system.processes import Died, processors
 from windtunnel.search.execution.workers import SpreadTasks
 from windtunnel.twin.ceiling import MemoryCeiling
 from windtunnel.twin.run import run

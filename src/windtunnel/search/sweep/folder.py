@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.errors import OutputError
-from windtunnel.core.files import write_whole, writing
+from windtunnel.core.system.files import write_whole, writing
 from windtunnel.search.sweep.sweep import Sweep
 
 IDENTITY = "sweep.json"

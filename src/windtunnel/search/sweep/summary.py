@@ -5,7 +5,7 @@ from typing import Any
 
 import windtunnel
 from windtunnel.analysis.figures import HIGHER, LOWER, figure
-from windtunnel.core.intervals import CONFIDENCE, Interval, mean_interval
+from windtunnel.core.statistics.intervals import CONFIDENCE, Interval, mean_interval
 from windtunnel.search.execution.workers import FailedRun, MeasuredRun, Outcome
 from windtunnel.search.measure import Metrics
 from windtunnel.search.sweep.sweep import Sweep

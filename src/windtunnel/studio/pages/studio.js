@@ -187,6 +187,7 @@ async function openRun(id) {
   });
   state.group.draw();
   const asked = [...found.slow.map((one) => [`request ${one.request}: ${duration(one.took)} ${one.upto}; ${one.why}`, { request: one.request }]),
+    ...found.lost.map((one) => [one.says, { request: one.request }]),
     ...found.decisions.map((one) => [one.says ?? one.what, one.ids?.length ? { decision: one.ids[0] } : null])].filter(([, query]) => query);
   $("slow").replaceChildren(...asked.map(([text, query]) => {
     const item = made("li", null), button = made("button", text, { type: "button" });

@@ -12,13 +12,8 @@ from windtunnel.core.loop import Component, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.taints import taint_of
 from windtunnel.core.telemetry import Plain
-from windtunnel.fleet.demand import Demand
-from windtunnel.fleet.driver import FleetDriver
-from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import NeedKey
-from windtunnel.fleet.planner.actions import ACTIONS, VERDICTS, CyclePlan
-from windtunnel.fleet.provider import FROM_THE_START
-from windtunnel.fleet.requests import (
+from windtunnel.fleet.demand.demand import Demand
+from windtunnel.fleet.demand.requests import (
     ACCELERATOR,
     CPU,
     GPU,
@@ -28,7 +23,12 @@ from windtunnel.fleet.requests import (
     taints_in,
     taints_text,
 )
-from windtunnel.fleet.roll_up import RollUp
+from windtunnel.fleet.demand.roll_up import RollUp
+from windtunnel.fleet.driver import FleetDriver
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.planner.actions import ACTIONS, VERDICTS, CyclePlan
+from windtunnel.fleet.provider import FROM_THE_START
 from windtunnel.fleet.settings import PODS, FleetPool, FleetSettings
 from windtunnel.fleet.shape import MachineShape
 from windtunnel.fleet.shard import Shard

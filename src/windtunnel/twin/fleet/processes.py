@@ -14,8 +14,7 @@ import msgspec
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.random import Stream, Streams
 from windtunnel.fleet.driver import FleetDriver
-from windtunnel.fleet.instruments import Instruments
-from windtunnel.fleet.orders import FETCH, ExecutionLimits
+from windtunnel.fleet.orders import FETCH
 from windtunnel.fleet.planner.actions import CyclePlan
 from windtunnel.fleet.provider import Completion
 from windtunnel.fleet.shard import Shard
@@ -35,16 +34,14 @@ class ShardProcesses:
     def __init__(
         self,
         names: list[str],
-        limits: ExecutionLimits,
+        make: Callable[..., Shard],
         provider: SimulatedProvider,
         unreliable: UnreliableProvider,
-        instruments: Instruments,
         streams: Streams,
     ) -> None:
-        self._limits: Final = limits
+        self._make: Final = make
         self._provider: Final = provider
         self._unreliable: Final = unreliable
-        self._instruments: Final = instruments
         self._stream: Final[Stream] = streams["fleet.soak.processes"]
         self.names: Final = names
         self.coordinator: Coordinator | None = None
@@ -85,15 +82,13 @@ class ShardProcesses:
         """The shard for the next process; None while another process holds its lease."""
         self._started += 1
         if self.coordinator is None:
-            shard = Shard(name, self._limits, instruments=self._instruments)
+            shard = self._make(name)
         else:
             epoch = self.coordinator.acquire(name, f"process-{self._started}", now_s)
             if not epoch:
                 return None
             territory = self.coordinator.territory(name)
-            shard = Shard(
-                name, self._limits, epoch=epoch, territory=territory, instruments=self._instruments
-            )
+            shard = self._make(name, epoch=epoch, territory=territory)
         self._members[name] = ShardMember(shard)
         self.shards.append(shard)
         return shard

@@ -7,15 +7,16 @@ with some spare machines. Units leave and others arrive; a gang leaves as a whol
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from windtunnel.core.errors import InputError, InvariantBroken, nearest
-from windtunnel.core.histogram import Histogram
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.loop import Loop
 from windtunnel.core.random import Stream, Streams
+from windtunnel.core.statistics.histogram import Histogram
 from windtunnel.fleet.checks import INVARIANTS, Fleet
 from windtunnel.fleet.driver import CYCLE_S
 from windtunnel.fleet.execution import (
@@ -41,6 +42,8 @@ from windtunnel.fleet.instruments import (
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.orders import ExecutionLimits
 from windtunnel.fleet.planner.actions import ACTIONS, PREEMPT, PREEMPTING, CyclePlan
+from windtunnel.fleet.planner.buffer import BufferLimits
+from windtunnel.fleet.planner.consolidation import ConsolidationLimits
 from windtunnel.fleet.shard import Shard
 from windtunnel.twin.fleet.bound import CostGap, fleet_gap, sampled_gap
 from windtunnel.twin.fleet.processes import ShardProcesses
@@ -118,6 +121,10 @@ class SoakSettings(msgspec.Struct, frozen=True):
     half only stall."""
     urgent_share: float = 0.02
     """The share of machines that urgent needs request, in bursts."""
+    buffer: BufferLimits | None = None
+    """Idle machines to keep as replacements; None: none."""
+    consolidation: ConsolidationLimits | None = None
+    """When to replace machines by cheaper ones; None: never."""
 
     def check(self) -> "SoakSettings":
         """Returns itself if it is valid; raises InputError otherwise."""
@@ -344,8 +351,15 @@ class Soak:
                 self._provider.add(machine)
         self.unreliable: Final = UnreliableProvider(self._provider, plan.faults, streams)
         self.instruments: Final = Instruments(clock)
+        make = partial(
+            Shard,
+            limits=profile.limits,
+            instruments=self.instruments,
+            buffer=plan.buffer,
+            consolidation=plan.consolidation,
+        )
         self.processes: Final = ShardProcesses(
-            names, profile.limits, self._provider, self.unreliable, self.instruments, streams
+            names, make, self._provider, self.unreliable, streams
         )
         self.processes.on_start = self._send_all
         self._driver: Final = self.processes.driver

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from windtunnel.fleet.requests import ACCELERATOR, CPU, GPU, MEMORY, MachineKind
+from windtunnel.fleet.demand.requests import ACCELERATOR, CPU, GPU, MEMORY, MachineKind
 from windtunnel.fleet.settings import PODS
 from windtunnel.gangs.objects import Node
 from windtunnel.twin.fleet.machines import Tenant

@@ -5,10 +5,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from windtunnel.core.random import Streams
-from windtunnel.fleet.requests import ACCELERATOR, GPU, MachineKind
+from windtunnel.fleet.demand.requests import ACCELERATOR, GPU, MachineKind
 from windtunnel.gangs.api.load import Manifests, NamedSet, manifests_of_text
 from windtunnel.gangs.objects import CLIQUE
-from windtunnel.gangs.placement.asks import HOSTNAME
+from windtunnel.gangs.placement.requests import HOSTNAME
 from windtunnel.gangs.servers import PoolPods, slots_of
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.gangs.view import View

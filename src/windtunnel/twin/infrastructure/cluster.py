@@ -4,9 +4,9 @@ from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.telemetry import Plain
-from windtunnel.fleet.cluster_demand import ClusterDemand
-from windtunnel.fleet.demand import Demand
-from windtunnel.fleet.requests import MachineKind
+from windtunnel.fleet.demand.cluster import ClusterDemand
+from windtunnel.fleet.demand.demand import Demand
+from windtunnel.fleet.demand.requests import MachineKind
 from windtunnel.gangs import names
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node, Pod

@@ -3,14 +3,13 @@
 from typing import Final
 
 from windtunnel.core.telemetry import Event, Plain, Telemetry
-from windtunnel.gangs.controllers.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
+from windtunnel.core.vocabulary import TERMINATIONS
 from windtunnel.gangs.statuses import ObjectEvent
 from windtunnel.twin.infrastructure.cluster import ServingCluster
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.progress import RECLAIMS, RECYCLES, RunProgress
 from windtunnel.twin.servers.replicas import GONE, PENDING, Replica
 
-TERMINATIONS: Final = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
 TAKEN_AWAY: Final = ("fleet.preempt", "fleet.reclaim", "machine.failed")
 MOST_NAMES: Final = 64
 """The most pods and machines that are named per replica."""
@@ -94,8 +93,8 @@ class InfrastructureLog:
                 pools = _pools(serving_cluster, event)
                 if pools:
                     data["pools"] = pools
-                told = Event(now_s, kind, f"{event.kind}/{event.name}", event.message, data)
-                self._telemetry.emit(told)
+                logged = Event(now_s, kind, f"{event.kind}/{event.name}", event.message, data)
+                self._telemetry.emit(logged)
 
 
 def _pools(serving_cluster: ServingCluster, event: ObjectEvent) -> list[Plain]:

@@ -91,8 +91,8 @@ class Infrastructure(ReplicaBacking):
 
     def wish(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
         serving_cluster, backing = self._backings[pool.name]
-        backing.reason = reason
-        pool.target = serving_cluster.scale(backing, replicas, now_s)
+        before, pool.target = pool.target, serving_cluster.scale(backing, replicas, now_s)
+        backing.resized(pool.target - before, reason)
         self.wake(now_s)
 
     def buried(self, replica: Replica, now_s: float) -> None:

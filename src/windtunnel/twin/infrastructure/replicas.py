@@ -5,6 +5,7 @@ from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.loop import EventQueue
+from windtunnel.core.vocabulary import RUN_BEGINS
 from windtunnel.gangs.objects import Pod
 from windtunnel.gangs.servers import (
     ASK,
@@ -24,6 +25,8 @@ from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.servers.lifecycle import Lifecycle
 from windtunnel.twin.servers.replicas import DRAINING, GONE, READY, Pool, Replica
 
+MOST_LOST: Final = 1_000
+
 
 class PoolBacking:
     """The pods of a pool's replicas."""
@@ -31,8 +34,26 @@ class PoolBacking:
     def __init__(self, pods: PoolPods, pool: Pool) -> None:
         self.pods: Final = pods
         self.pool: Final = pool
-        self.reason = "the run begins"
+        self.reason = RUN_BEGINS
         """The reason of the last change of its size."""
+        self.added = 0
+        """Servers that it added and that have not been requested yet."""
+        self.lost: Final[list[str]] = []
+        """The last servers that ended by themselves, and why."""
+
+    def resized(self, by: int, reason: str) -> None:
+        self.reason = reason
+        self.added = self.added + by if by > 0 else 0
+        if by < 0:
+            self.lost.clear()
+
+    def why_asked(self) -> str:
+        """The reason of the next server: the pool has another size, or it replaces another."""
+        if self.added:
+            self.added -= 1
+        elif self.lost:
+            return f"replaces {self.lost.pop()}"
+        return self.reason
 
 
 class BackedReplicas:
@@ -87,7 +108,7 @@ class BackedReplicas:
         backing = self.backings[unit.of.pool]
         if move.kind == ASK:
             self._asking = unit
-            asked = self._lifecycle.ask(backing.pool, now_s, backing.reason)
+            asked = self._lifecycle.ask(backing.pool, now_s, backing.why_asked())
             self._asking = None
             self.replicas[unit.key] = asked
             self.by_server[int(asked.server.index)] = unit
@@ -96,6 +117,9 @@ class BackedReplicas:
             self.servers.drop(unit)
             return
         replica = self.replicas[unit.key]
+        if move.kind in (LOSE, DRAIN) and move.why:
+            backing.lost.append(f"server {replica.number}: {move.why}")
+            del backing.lost[:-MOST_LOST]
         if move.kind == FORGET:
             del self.by_server[int(replica.server.index)]
             del self.replicas[unit.key]

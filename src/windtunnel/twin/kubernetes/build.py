@@ -9,11 +9,11 @@ from windtunnel.core.taints import taint_of
 from windtunnel.gangs.api.load import Manifests, NamedSet
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
-from windtunnel.gangs.placement.asks import HOSTNAME
 from windtunnel.gangs.placement.constraints import (
     reuses,
     spread_of,
 )
+from windtunnel.gangs.placement.requests import HOSTNAME
 from windtunnel.gangs.scaling import scale
 from windtunnel.gangs.view import View
 from windtunnel.twin.kubernetes.api_server import ApiServer
@@ -192,12 +192,12 @@ def play(
         loop.run(happening.at)
         happen(cluster, happening, loop.now_s)
         loop.wake()
-    told = 0
+    checked = 0
     while loop.step(end_s):
         events = len(cluster.view.events)
-        if at_s is None and events != told and cluster.recycle_loops():
+        if at_s is None and events != checked and cluster.recycle_loops():
             break
-        told = events
+        checked = events
     if at_s is not None:
         loop.run(at_s)
     return cluster, loop

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from windtunnel.core.errors import InputError
+from windtunnel.settings.checking import section_of
 from windtunnel.settings.document import parse_document, read_text
-from windtunnel.settings.faults import Fault, checker_faults, input_error
+from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Leaf, Name, TaintForm, Text, Whole, is_not
 from windtunnel.settings.manifests import quantity
-from windtunnel.settings.section import Context, Section, faults_of
+from windtunnel.settings.section import Context, Section
 from windtunnel.twin.kubernetes.times import Moment, PodTimes
 
 NOUN = "cluster"
@@ -165,11 +166,4 @@ def load_cluster(path: str | Path) -> SimClusterSettings:
 
 def load_cluster_text(text: str, file: str = "cluster.yaml") -> SimClusterSettings:
     document = parse_document(text, file, NOUN, "nodes, times and others")
-    try:
-        cluster = SimClusterSettings.read(document.data)
-    except ValidationError as error:
-        raise input_error(document, checker_faults(error, SimClusterSettings)) from None
-    faults = list(faults_of(cluster, Context(cluster, Path(file).parent)))
-    if faults:
-        raise input_error(document, faults)
-    return cluster
+    return section_of(document, SimClusterSettings, Path(file).parent)

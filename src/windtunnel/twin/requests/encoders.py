@@ -4,7 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.distribution import Distribution
+from windtunnel.core.statistics.distribution import Distribution
 from windtunnel.workload.request import Request
 
 

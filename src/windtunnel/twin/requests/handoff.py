@@ -14,7 +14,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.distribution import Distribution
+from windtunnel.core.statistics.distribution import Distribution
 from windtunnel.twin.requests.kv_link import KvNetwork
 from windtunnel.twin.requests.links import Transfer
 from windtunnel.twin.servers.cluster import Cluster

@@ -8,6 +8,8 @@ it ends there. When a server is lost, every request linked to it is lost with it
 
 from typing import Any, Final
 
+from mypy_extensions import i64
+
 from windtunnel.engine.queue import RequestLine
 from windtunnel.engine.server import Server
 from windtunnel.twin.requests.handoff import Handoff
@@ -29,30 +31,40 @@ class InFlight:
     """Requests that have arrived, have not ended, and are not (whole) at a server."""
 
     def __init__(self, models: int, handoff: Handoff | None) -> None:
-        self.requests: Final[dict[int, Request]] = {}
+        self.elsewhere: Final[dict[int, Request]] = {}  # those not on the way to a server
         self.queued: Final = [0] * models  # by model: at the gateway, or without a server
         self.queued_prompt_tokens: Final = [0] * models
         self._handoff: Final = handoff
         self._coming: Final[list[RequestLine]] = []  # by server: requests on the way to it
+        self._coming_count: i64 = 0
         self._linked: Final[dict[int, dict[int, Request]]] = {}  # by server: split requests
         self._servers: Final[dict[int, tuple[int, int]]] = {}  # by request: its linked servers
 
     def __len__(self) -> int:
-        return len(self.requests)
+        return len(self.elsewhere) + int(self._coming_count)
+
+    def requests(self) -> list[Request]:
+        """All of them."""
+        found = list(self.elsewhere.values())
+        for line in self._coming:
+            found += line.requests()
+        return found
 
     def keep(self, request: Request, place: int) -> None:
         """Records where a request is from now on."""
-        number: Any = request.id  # looked up boxed
-        assert number not in self.requests
         request.place = place
-        self.requests[number] = request
-        if place in (AT_GATEWAY, UNPLACED):
-            self.queued[request.model] += 1
-            self.queued_prompt_tokens[request.model] += request.prompt_tokens
-        elif place == ON_THE_WAY:
+        if place == ON_THE_WAY:  # nearly all are at some time: nothing is looked up
             while len(self._coming) <= request.server:
                 self._coming.append(RequestLine())
             self._coming[request.server].append(request)
+            self._coming_count += 1
+            return
+        number: Any = request.id  # looked up boxed
+        assert number not in self.elsewhere
+        self.elsewhere[number] = request
+        if place in (AT_GATEWAY, UNPLACED):
+            self.queued[request.model] += 1
+            self.queued_prompt_tokens[request.model] += request.prompt_tokens
         elif place == SPLIT:
             server, other = int(request.server), int(request.prefill_server)
             self._servers[request.id] = (server, other)
@@ -62,12 +74,14 @@ class InFlight:
 
     def remove(self, request: Request) -> None:
         """Removes a request that is now at a server, moves elsewhere, or has ended."""
-        del self.requests[request.id]
+        if request.place == ON_THE_WAY:
+            self._coming[request.server].remove(request)
+            self._coming_count -= 1
+            return
+        del self.elsewhere[request.id]
         if request.place in (AT_GATEWAY, UNPLACED):
             self.queued[request.model] -= 1
             self.queued_prompt_tokens[request.model] -= request.prompt_tokens
-        elif request.place == ON_THE_WAY:
-            self._coming[request.server].remove(request)
         elif request.place == SPLIT:
             server, other = self._servers.pop(request.id)
             del self._linked[server][request.id]
@@ -76,7 +90,7 @@ class InFlight:
 
     def clear(self) -> None:
         """Removes all requests at the end of a run."""
-        for request in list(self.requests.values()):
+        for request in self.requests():
             self.remove(request)
 
     def _link(self, server: int, request: Request) -> None:
@@ -121,7 +135,7 @@ class InFlight:
         """Describes a difference between the index and a scan of all requests; None without one."""
         queued, tokens = [0] * len(self.queued), [0] * len(self.queued)
         linked: dict[int, dict[int, Request]] = {}
-        for request in self.requests.values():
+        for request in self.requests():
             if request.place in (AT_GATEWAY, UNPLACED):
                 queued[request.model] += 1
                 tokens[request.model] += request.prompt_tokens
@@ -143,13 +157,13 @@ class InFlight:
     def note_splits(self) -> None:
         """Records the progress of split requests at the end of a run."""
         if self._handoff is not None:
-            for request in self.requests.values():
+            for request in self.elsewhere.values():
                 if request.place == SPLIT:
                     self._handoff.note(request)
 
     def everywhere(self, servers: list[Server]) -> list[Request]:
         """All whole requests that have arrived and not ended, by id."""
-        found = list(self.requests.values())
+        found = self.requests()
         for server in servers:
             found.extend([one for one in server.unfinished() if one.parent is None])
         found.sort(key=_id_of)

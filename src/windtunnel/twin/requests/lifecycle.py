@@ -8,8 +8,8 @@ import math
 from typing import Final
 
 from windtunnel.core import vocabulary
-from windtunnel.core.interrupts import breathe
 from windtunnel.core.loop import Clock, Component, EventQueue, SkewedClock
+from windtunnel.core.system.interrupts import breathe
 from windtunnel.core.vocabulary import (
     DRAINED,
     GATEWAY_AWAY,
@@ -439,7 +439,7 @@ class RequestLifecycle(RequestPort):
                 number = leg.id if leg.parent is None else leg.parent.id
                 computed = server.computed_tokens(leg) + leg.prefix_hit_tokens + steps
                 tokens[number] = max(computed, tokens.get(number, 0))
-        for request in self.in_flight.requests.values():
+        for request in self.in_flight.elsewhere.values():
             if request.place == SPLIT and request.id not in tokens:
                 tokens[request.id] = request.prompt_tokens
         return tokens
@@ -493,8 +493,8 @@ class RequestLifecycle(RequestPort):
                 self._collect(server)
 
     def _collect(self, server: Server) -> None:
-        finished = server.finished[:]
-        server.finished.clear()
+        finished = server.finished
+        server.finished = []
         # All ended requests must be handled before the gateway may stop one of them.
         gateway = self.services[finished[0].model].gateway
         held = gateway.hold() if gateway is not None else False

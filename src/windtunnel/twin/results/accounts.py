@@ -5,7 +5,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.distribution import EXACT_VALUES, FEW_VALUES, Distribution, together
+from windtunnel.core.statistics.distribution import EXACT_VALUES, FEW_VALUES, Distribution, together
 from windtunnel.workload.request import UNSET, Request
 
 MOST_TENANTS: Final = 1_000

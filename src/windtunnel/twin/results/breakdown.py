@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from windtunnel.admission.gateway.tickets import KIND_NAMES
-from windtunnel.core.distribution import Distribution, summary
-from windtunnel.core.histogram import merged
+from windtunnel.core.statistics.distribution import Distribution, summary
+from windtunnel.core.statistics.histogram import merged
 from windtunnel.engine.server import Server
 from windtunnel.engine.tiers import Tier
 from windtunnel.twin.requests.gateway import SimGateway

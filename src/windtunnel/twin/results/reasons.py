@@ -1,7 +1,7 @@
 """Why requests ended as they did, in a few sentences that can be counted.
 
 A reason includes its numbers ("needs 12 KV blocks, the server has 9"), so that a person can act on
-it. For counting, the numbers are removed ("needs # KV blocks, the server has #"), which leaves one
+it. For counting, the numbers are removed ("needs N KV blocks, the server has N"), which leaves one
 of a few fixed sentences.
 """
 

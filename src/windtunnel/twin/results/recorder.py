@@ -5,8 +5,8 @@ from typing import Final, Protocol
 
 from mypy_extensions import i64
 
-from windtunnel.core.distribution import EXACT_VALUES, Distribution
-from windtunnel.engine.step import on_tick
+from windtunnel.core.statistics.distribution import EXACT_VALUES, Distribution
+from windtunnel.engine.overheads import Overheads
 from windtunnel.twin.results.accounts import (
     MOST_TENANTS,
     NO_TARGETS,
@@ -45,40 +45,6 @@ class RowSink(Protocol):
     def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None: ...
 
 
-class Overheads:
-    """Time around the engine that a client sees, per pool."""
-
-    def __init__(
-        self,
-        queueing_s: float,
-        per_token_s: float,
-        completion_s: float,
-        ticks_per_s: float = 0.0,
-        back_s: float = 0.0,
-        accumulating_s: float = 0.0,
-        per_prompt_token_s: float = 0.0,
-    ) -> None:
-        self.queueing_s: Final = queueing_s
-        self.per_prompt_token_s: Final = per_prompt_token_s
-        self.per_token_s: Final = per_token_s  # delay of every token
-        self.accumulating_s: Final = accumulating_s  # and additional delay for each further token
-        self.completion_s: Final = completion_s
-        self._ticks_per_s: Final = ticks_per_s
-        self._back_s: Final = back_s  # network time from the server to the client
-
-    def queued_s(self, arrived_s: float, prompt_tokens: i64) -> float:
-        """When a request that arrives at a server is in its queue, on the clock of its steps."""
-        after_s = self.queueing_s + self.per_prompt_token_s * float(prompt_tokens)
-        return on_tick(arrived_s + after_s, self._ticks_per_s)
-
-    def reach_client(self, request: Request) -> None:
-        """Converts the times of a completed request from the server's to the client's."""
-        delay_s = self.per_token_s + self._back_s
-        request.first_token_s += delay_s + self.accumulating_s
-        after_s = self.accumulating_s * float(request.output_tokens) + self.completion_s
-        request.finished_s += delay_s + after_s
-
-
 class MeasurementWindow:
     """The measured part of a run: requests that arrive in [from_s, to_s)."""
 
@@ -113,8 +79,6 @@ class Recorder:
         self._sink: Final = sink
         self._rows: list[Request] = []
         self._row_outcomes: list[str] = []
-        self.arrived = 0
-        self.outcomes: Final = dict.fromkeys(OUTCOMES, 0)
         self.reasons: Final = ReasonCounts(OUTCOMES)
         self.total: Final = WorkAccount("")
         self.classes: Final[list[ClassAccount]] = []
@@ -155,8 +119,22 @@ class Recorder:
         return self if self._inner is None else self._inner
 
     @property
+    def arrived(self) -> int:
+        return int(self.total.requests)
+
+    @property
     def ended(self) -> int:
-        return sum(self.outcomes.values())
+        return int(self.total.completed) + sum(self.total.others.values())
+
+    def count(self, outcome: str) -> int:
+        """The number of requests with this outcome so far."""
+        if outcome == COMPLETED:
+            return int(self.total.completed)
+        return self.total.others.get(outcome, 0)
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        return {outcome: self.count(outcome) for outcome in OUTCOMES}
 
     @property
     def latencies(self) -> LatencyAccount:
@@ -166,7 +144,6 @@ class Recorder:
     def arrive(self, request: Request) -> None:
         if self._inner is not None and self._is_measured(request):
             self._inner.arrive(request)
-        self.arrived += 1
         tenant: i64 = request.tenant
         if tenant > MOST_TENANTS:
             tenant = MOST_TENANTS
@@ -192,7 +169,9 @@ class Recorder:
 
     def _tenant(self, request: Request) -> TenantAccount:
         tenant: i64 = request.tenant
-        return self.tenants[tenant if tenant < MOST_TENANTS else MOST_TENANTS]
+        if tenant > MOST_TENANTS:
+            tenant = MOST_TENANTS
+        return self.tenants[tenant]
 
     def _optional_accounts(self, request: Request) -> list[Account]:
         """The accounts of its adapter and its model, where there are any."""
@@ -208,8 +187,6 @@ class Recorder:
         if self._inner is not None and self._is_measured(request):
             self._inner.has_gateway = self.has_gateway
             self._inner.end(request, outcome)
-        ended: i64 = self.outcomes[outcome]  # += would add them as objects
-        self.outcomes[outcome] = ended + 1
         if request.server >= 0:
             self.servers[request.server].requests += 1
         if request.prefill_server >= 0 and request.prefill_server != request.server:
@@ -235,7 +212,6 @@ class Recorder:
         left = self.arrived - self.ended
         if not left:
             return
-        self.outcomes[outcome] += left
         self.reasons.add(outcome, reason, left)
         self.total.give_up(outcome)
         accounts: list[OutcomeTally] = [*self.classes, *self.sources, *self.tenants]
@@ -296,7 +272,7 @@ class Recorder:
             self.ttft_lately[request.model].append(ttft_s)
         if request.session >= 0:
             self.sessions.complete(request, ttft_s)
-        if self.outcomes[COMPLETED] == EXACT_VALUES:
+        if self.total.completed == EXACT_VALUES:
             # One bound for all classes together: memory does not grow with their number.
             for each in self.classes:
                 each.latencies.fold()

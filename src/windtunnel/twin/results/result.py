@@ -5,7 +5,8 @@ from typing import Any
 
 import windtunnel
 from windtunnel.analysis.trust import PoolFacts, RunFacts, trust_of
-from windtunnel.core.distribution import summary
+from windtunnel.core.statistics.distribution import summary
+from windtunnel.core.vocabulary import BY_WAITING
 from windtunnel.engine.server import Server
 from windtunnel.models.step_time.model import StepWork
 from windtunnel.models.step_time.table import Table
@@ -49,8 +50,6 @@ TYPICAL_TOKENS = 2048
 
 BY_DURATION = "duration"
 BY_LAST_REQUEST = "last request"
-BY_WAITING = "nothing to wait for"
-"""Requests remained that no server would ever have served."""
 
 
 def result_of(
@@ -137,7 +136,7 @@ def _ended_by(plan: ScenarioPlan, simulation: Simulation) -> str:
         return simulation.early.by
     if plan.duration_s is not None:
         return BY_DURATION
-    return BY_WAITING if simulation.recorder.outcomes[UNFINISHED] else BY_LAST_REQUEST
+    return BY_WAITING if simulation.recorder.count(UNFINISHED) else BY_LAST_REQUEST
 
 
 def _routing(simulation: Simulation) -> dict[str, Any] | None:
@@ -218,7 +217,7 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
 
 def _facts(plan: ScenarioPlan, simulation: Simulation) -> RunFacts:
     recorder, encoders = simulation.recorder, simulation.requests.encoders
-    owned = zip(plan.pools, simulation.cluster.pools, strict=True)
+    owned = list(zip(plan.pools, simulation.cluster.pools, strict=True))
     return RunFacts(
         seconds=simulation.now_s,
         duration_s=plan.duration_s,
@@ -226,6 +225,8 @@ def _facts(plan: ScenarioPlan, simulation: Simulation) -> RunFacts:
         last_arrival_s=simulation.requests.last_arrival_s,
         outcomes=recorder.outcomes,
         arrived=recorder.arrived,
+        forsaken=_ended_by(plan, simulation) == BY_WAITING,
+        empty_pools=[pool.name for pool, own in owned if not own.target],
         attained=sum(int(account.attained) for account in recorder.classes),
         completed={one.name: int(one.completed) for one in recorder.measured.classes},
         pools=[_pool_facts(pool, own) for pool, own in owned],

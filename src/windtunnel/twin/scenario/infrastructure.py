@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.fleet.requests import GPU
+from windtunnel.fleet.demand.requests import GPU
 from windtunnel.fleet.settings import FleetPool, FleetSettings
 from windtunnel.gangs.api.load import NamedSet, manifests_of_text
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET
 from windtunnel.gangs.servers import slots_of
 from windtunnel.gangs.templates import SetSpec
 from windtunnel.settings.document import KeyPath, read_text
-from windtunnel.settings.faults import Fault, dotted
+from windtunnel.settings.faults import Fault, faults_at
 from windtunnel.settings.manifests import NOUN
 from windtunnel.twin.fleet.pools import machine_price
 from windtunnel.twin.infrastructure.settings import BackingObject, GangManifests
@@ -122,27 +122,35 @@ def _room(machines: FleetPool, accelerators: int) -> float:
 # Manifests.
 
 
-def read_sets(spec: Scenario, folder: Path) -> tuple[list[NamedSet], list[tuple[str, str]]]:
-    """Reads the sets of all manifests, and the texts of the files; names must be unique."""
+class ReadSets(NamedTuple):
+    """The sets of all manifests, the texts of the files, and what is wrong with them."""
+
+    sets: list[NamedSet]
+    files: list[tuple[str, str]]
+    faults: list[Fault]
+
+
+def read_sets(spec: Scenario, folder: Path) -> ReadSets:
+    """Reads the manifests of a scenario; names of sets must be unique."""
     assert spec.gangs is not None
     sets: dict[str, NamedSet] = {}
-    files = []
+    files, faults = [], []
     for number, name in enumerate(spec.gangs.manifests):
-        file, place = str(folder / name), dotted(("gangs", "manifests", number))
+        file, path = str(folder / name), ("gangs", "manifests", number)
         try:
             text = read_text(file, NOUN)
             own = manifests_of_text(text, file).sets
         except InputError as error:
-            error.say_of(place)
-            raise
+            faults += faults_at(path, error)
+            continue
         for one in own:
             if one.name in sets:
-                what = f"the set {one.name} is defined twice"
+                what = f"{file}: the set {one.name} is defined twice"
                 hint = "write each manifest once, and give every set its own name"
-                raise InputError(what, where=f"{place}: {file}", hint=hint)
+                faults.append(Fault(path, what, hint=hint))
             sets[one.name] = one
         files.append((file, text))
-    return list(sets.values()), files
+    return ReadSets(list(sets.values()), files, faults)
 
 
 def everything(sets: Sequence[NamedSet]) -> dict[str, PoolTarget | None]:
@@ -159,8 +167,9 @@ def everything(sets: Sequence[NamedSet]) -> dict[str, PoolTarget | None]:
     return found
 
 
-def backing_faults(spec: Scenario, sets: Sequence[NamedSet]) -> Iterator[Fault]:
+def backing_faults(spec: Scenario, read: ReadSets) -> Iterator[Fault]:
     """Reports contradictions between pools and the manifests of gangs."""
+    sets = read.sets
     known = everything(sets)
     names = ", ".join(name for name, one in known.items() if one is not None) or "none"
     owners: dict[tuple[str, str], str] = {}
@@ -175,10 +184,12 @@ def backing_faults(spec: Scenario, sets: Sequence[NamedSet]) -> Iterator[Fault]:
         path: KeyPath = ("serving", "pools", index)
         if pool.clique is None:
             what = "no clique backs the pool: the scenario has `gangs`"
-            yield Fault((*path, "clique"), what, names)
+            yield Fault((*path, "clique"), what, None if read.faults else names)
             continue
         found = known.get(pool.clique)
         if found is None:
+            if read.faults and pool.clique not in known:
+                continue  # it may be in a file that could not be read
             what = f"the manifests have no {pool.clique!r}"
             hint = nearest(pool.clique, list(known))
             if pool.clique in known:
@@ -245,15 +256,9 @@ def _pod_faults(
 # Results.
 
 
-def as_manifests_say(spec: Scenario, file: Path) -> Scenario:
-    """The scenario with the replicas of the manifests for pools that do not set their own.
-
-    Faults of manifests are reported by `gang_faults`.
-    """
-    try:
-        known = everything(read_sets(spec, file.parent)[0])
-    except InputError:
-        return spec
+def as_manifests_say(spec: Scenario, sets: Sequence[NamedSet]) -> Scenario:
+    """The scenario with the replicas of the manifests for pools that do not set their own."""
+    known = everything(sets)
     pools = []
     for pool in spec.serving.pools:
         found = known.get(pool.clique) if pool.clique is not None else None
@@ -264,18 +269,12 @@ def as_manifests_say(spec: Scenario, file: Path) -> Scenario:
     return spec.model_copy(update={"serving": spec.serving.model_copy(update={"pools": pools})})
 
 
-def gang_faults(spec: Scenario, file: Path) -> list[Fault]:
-    """Reports contradictions between pools and manifests; raises for a file that cannot be read."""
-    return list(backing_faults(spec, read_sets(spec, file.parent)[0]))
-
-
-def gang_manifests(spec: Scenario, file: Path) -> GangManifests:
+def gang_manifests(spec: Scenario, read: ReadSets) -> GangManifests:
     """The manifests of a scenario without faults."""
-    sets, files = read_sets(spec, file.parent)
-    known = everything(sets)
+    known = everything(read.sets)
     backings = []
     for pool in spec.serving.pools:
         found = known.get(pool.clique) if pool.clique is not None else None
         if found is not None:
             backings.append(BackingObject(pool.name, found.set_name, found.kind, found.name))
-    return GangManifests(tuple(files), tuple(backings))
+    return GangManifests(tuple(read.files), tuple(backings))

@@ -3,20 +3,17 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import msgspec
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.routing.build import POLICIES
+from windtunnel.settings.checking import checked
 from windtunnel.settings.document import Document, parse_document, read_text
-from windtunnel.settings.faults import Fault, checker_faults, dotted, input_error, notes_of
+from windtunnel.settings.faults import Fault, dotted, faults_at, input_error, notes_of
 from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.settings.overrides import apply_override
 from windtunnel.settings.section import digest_data, located
@@ -34,6 +31,9 @@ from windtunnel.workload.settings.sources import (
     priority_of,
 )
 from windtunnel.workload.traces.reading import at_its_rate
+
+if TYPE_CHECKING:
+    from windtunnel.twin.scenario.infrastructure import ReadSets
 
 __all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
 
@@ -53,6 +53,10 @@ HARDWARE = (
 )
 
 
+NAMES = (("name",), ("slo",), ("model",))
+"""Keys of a workload entry on which nothing else in it depends."""
+
+
 def load(path: str | Path, sets: Sequence[str] = (), seed: int | None = None) -> ScenarioPlan:
     """Loads the plan of a scenario file; `sets` are overrides such as `serving.pools.0.replicas=8`.
 
@@ -64,11 +68,7 @@ def load(path: str | Path, sets: Sequence[str] = (), seed: int | None = None) ->
 
 def load_document(document: Document) -> ScenarioPlan:
     """Loads the plan of a document whose values may have been changed since it was read."""
-    plan = _plan(document, name_faults(document.data))
-    found = hardware_faults(plan) + file_faults(plan.workload)
-    if found:
-        raise input_error(document, [_fault(place, error) for place, error in found])
-    return plan
+    return _plan(document, look_up=True)
 
 
 def load_text(
@@ -84,12 +84,14 @@ def load_text(
 def document_of(text: str, file: str, sets: Sequence[str], seed: int | None) -> Document:
     """Parses a scenario with its overrides, unchecked."""
     document = parse_document(text, file)
-    if sets:
+    written = None
+    if sets and "plan" in document.data:  # else what it needs is not imported: every autoscaler
         from windtunnel.search.settings import choice_of, drop_unused_prices
 
         written = choice_of(document.data)
-        for override in sets:
-            apply_override(document, override)
+    for override in sets:
+        apply_override(document, override)
+    if written is not None:
         drop_unused_prices(document.data, written, sets)
     if seed is not None:
         document.data["seed"] = seed
@@ -97,59 +99,103 @@ def document_of(text: str, file: str, sets: Sequence[str], seed: int | None) -> 
     return document
 
 
-def name_faults(data: Mapping[str, Any]) -> list[Fault]:
-    """Reports models and accelerators that no catalog has, even if the scenario has other faults.
-
-    A name that may be a path is looked up with the plan.
-    """
-    serving = data.get("serving")
-    listed = serving.get("pools") if isinstance(serving, dict) else None
-    asked: list[tuple[KeyPath, Any, Callable[[str], object]]] = [
-        (("model",), data.get("model"), resolve_model)
-    ]
-    for number, pool in enumerate(listed if isinstance(listed, list) else ()):
-        if isinstance(pool, dict):
-            here: KeyPath = ("serving", "pools", number)
-            asked.append(((*here, "model"), pool.get("model"), resolve_model))
-            asked.append(((*here, "accelerator"), pool.get("accelerator"), resolve_accelerator))
-    faults: dict[str, Fault] = {}
-    for path, name, resolve_name in asked:
-        if isinstance(name, str) and "/" not in name and not name.endswith(".json"):
-            try:
-                resolve_name(name)
-            except InputError as fault:
-                faults.setdefault(name, Fault(path, fault.what, fault.allowed, fault.hint))
-    return list(faults.values())
-
-
-def _plan(document: Document, beside: Sequence[Fault] = ()) -> ScenarioPlan:
-    """Checks a document and resolves its plan; `beside` are faults reported along with others."""
-    try:
-        spec = Scenario.read(document.data)
-    except ValidationError as error:
-        raise input_error(document, [*checker_faults(error, Scenario), *beside]) from None
+def _plan(document: Document, *, look_up: bool = False) -> ScenarioPlan:
+    """Checks a document and resolves its plan; names are looked up on demand."""
     file = Path(document.file)
-    if spec.gangs is None:
-        found = rule_faults(spec, file.parent)
-    else:
-        from windtunnel.twin.scenario.infrastructure import as_manifests_say, gang_faults
+    read: ReadSets | None = None
 
-        spec = as_manifests_say(spec, file)
-        found = rule_faults(spec, file.parent) + gang_faults(spec, file)
-    faults = [fault for fault in found if not fault.is_note]
-    if faults:
-        raise input_error(document, [*faults, *beside])
+    def faults(spec: Scenario) -> list[Fault]:
+        nonlocal read
+        found: list[Fault] = []
+        if spec.gangs is not None:
+            from windtunnel.twin.scenario import infrastructure
+
+            read = infrastructure.read_sets(spec, file.parent)
+            spec = infrastructure.as_manifests_say(spec, read.sets)
+            found += [*read.faults, *infrastructure.backing_faults(spec, read)]
+        found += rule_faults(spec, file.parent)
+        found += _scaling_faults(spec, file.parent, found)
+        return found + (_name_faults(spec, file, found) if look_up else [])
+
+    spec, notes = checked(document, Scenario, faults)
     place = None
     if spec.serving.router.policy not in POLICIES:
         policy: KeyPath = ("serving", "router", "policy")
         place = f"{document.place(policy)}: {dotted(policy)}"
-    notes = notes_of(document, [*found, *_doubtful_seconds(document.data)])
-    return msgspec.structs.replace(
-        _resolve(spec, file),
+    manifests = GangManifests()
+    if read is not None:
+        from windtunnel.twin.scenario.infrastructure import as_manifests_say, gang_manifests
+
+        spec = as_manifests_say(spec, read.sets)
+        manifests = gang_manifests(spec, read)
+    filled = _filled(spec, file)
+    workload, wrong = _at_rates(filled.workload)
+    if wrong:
+        raise input_error(document, wrong)
+    setup = None
+    if filled.scaling is not None:
+        from windtunnel.scaling.build import setup_of
+
+        setup = setup_of(filled.scaling, filled.serving.pools, file.parent)
+    return ScenarioPlan(
+        sections=filled.model_copy(update={"workload": workload}),
+        sha256=_digest(spec, filled.slo, file.parent),
+        folder=file.parent,
+        scaling=setup,
+        manifests=manifests,
         router_place=place,
-        notes=notes,
+        notes=notes_of(document, [*notes, *_doubtful_seconds(document.data)]),
         overrides=tuple(document.overrides),
     )
+
+
+def _scaling_faults(spec: Scenario, folder: Path, found: Sequence[Fault]) -> list[Fault]:
+    """Reports faults of the manifests of an autoscaler."""
+    if spec.scaling is None or not hasattr(spec.scaling, "manifests"):
+        return []
+    if any(one.path[:1] == ("scaling",) for one in found if not one.is_note):
+        return []
+    from windtunnel.scaling.build import setup_of
+
+    try:
+        setup_of(spec.scaling, spec.serving.pools, folder)
+    except InputError as error:
+        return faults_at(("scaling", "manifests"), error)
+    return []
+
+
+def _name_faults(spec: Scenario, file: Path, found: Sequence[Fault]) -> list[Fault]:
+    """Reports names and files that do not exist, and pools that their hardware cannot hold."""
+    broken = [one.path for one in found if not one.is_note]
+    contradictory = {
+        number
+        for number in range(len(spec.serving.pools))
+        for path in broken
+        if path == ("model",)
+        or (path[:3] == ("serving", "pools", number) and (len(path) == 3 or path[3] in HARDWARE))
+    }
+    plan = ScenarioPlan(sections=_filled(spec, file), sha256="", folder=file.parent)
+    unsound = {path[1] for path in broken if path[0] == "workload" and path[2:] not in NAMES}
+    names = hardware_faults(plan, frozenset(contradictory))
+    if broken and spec.model is not None and all(pool.model != spec.model for pool in plan.pools):
+        try:
+            resolve_model(spec.model)
+        except InputError as error:
+            names.append((("model",), error))
+    names += file_faults(plan.workload, unsound)
+    rates = _at_rates(plan.workload)[1] if broken or names else []  # reads whole traces
+    return [*(_fault(place, error) for place, error in names if place not in broken), *rates]
+
+
+def _at_rates(entries: Sequence[WorkloadEntry]) -> tuple[list[WorkloadEntry], list[Fault]]:
+    """The workload with the speedups that give replays their rates, and rates without one."""
+    found, faults = [], []
+    for index, entry in enumerate(entries):
+        try:
+            found.append(at_its_rate(entry))
+        except InputError as error:
+            faults += faults_at(("workload", index, "trace", "rate"), error)
+    return found, faults
 
 
 def _doubtful_seconds(data: Mapping[str, Any]) -> Iterator[Fault]:
@@ -163,10 +209,17 @@ def _doubtful_seconds(data: Mapping[str, Any]) -> Iterator[Fault]:
                 yield Fault(("slo", name, key), what, hint=hint, is_note=True)
 
 
-def file_faults(entries: Sequence[WorkloadEntry]) -> list[tuple[KeyPath, InputError]]:
-    """Reports faults of the files that a workload names, as far as opening them shows."""
+def file_faults(
+    entries: Sequence[WorkloadEntry], unsound: Container[int | str]
+) -> list[tuple[KeyPath, InputError]]:
+    """Reports faults of the files that a workload names, as far as opening them shows.
+
+    Sources in `unsound`, whose values break rules, are left out.
+    """
     faults: list[tuple[KeyPath, InputError]] = []
     for index, entry in enumerate(entries):
+        if index in unsound and not isinstance(entry, ReplaySettings):
+            continue
         for path, opened in _files(("workload", index), entry):
             try:
                 opened()
@@ -198,40 +251,22 @@ def _fault(path: KeyPath, error: InputError) -> Fault:
     return Fault(path, what, error.allowed, error.hint, because_of=tuple(parts))
 
 
-def _resolve(spec: Scenario, file: Path) -> ScenarioPlan:
-    """Resolves a scenario without faults; its paths are relative to the file's folder."""
-    folder = file.parent
-    slos = _slos(spec)
-    written, spec = spec, located(spec, folder)
-    scaling, manifests = spec.scaling, GangManifests()
-    if spec.gangs is not None:
-        from windtunnel.twin.scenario.infrastructure import gang_manifests
-
-        manifests = gang_manifests(spec, file)
-    setup = None
-    if scaling is not None:
-        from windtunnel.scaling.build import setup_of
-
-        setup = setup_of(scaling, spec.serving.pools, folder)
+def _filled(spec: Scenario, file: Path) -> Scenario:
+    """The scenario with its defaults filled in, and paths relative to the file's folder."""
+    spec = located(spec, file.parent)
     pools = [pool.with_defaults_of(spec.model) for pool in spec.serving.pools]
-    serving = spec.serving.model_copy(update={"pools": pools, "disaggregation": spec.serving.split})
     workload = [
-        at_its_rate(entry.model_copy(update={"model": entry.model or spec.model}))
-        for entry in spec.workload
+        entry.model_copy(update={"model": entry.model or spec.model}) for entry in spec.workload
     ]
     filled = {
         "name": spec.name or _name_of(file),
         "workload": workload,
-        "slo": slos,
-        "serving": serving,
+        "slo": _slos(spec),
+        "serving": spec.serving.model_copy(
+            update={"pools": pools, "disaggregation": spec.serving.split}
+        ),
     }
-    return ScenarioPlan(
-        sections=spec.model_copy(update=filled),
-        sha256=_digest(written, slos, folder),
-        folder=folder,
-        scaling=setup,
-        manifests=manifests,
-    )
+    return spec.model_copy(update=filled)
 
 
 def _digest(spec: Scenario, slos: dict[str, SloClass], folder: Path) -> str:

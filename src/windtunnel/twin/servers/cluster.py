@@ -10,11 +10,11 @@ from mypy_extensions import i64
 
 from windtunnel.core.loop import Actor, Agenda
 from windtunnel.core.signals import LoadListener, Signals
+from windtunnel.engine.overheads import Overheads
 from windtunnel.engine.server import Server
 from windtunnel.engine.views import probe
 from windtunnel.twin.requests.kv_link import KvNetwork
 from windtunnel.twin.results.accounts import Owners
-from windtunnel.twin.results.recorder import Overheads
 from windtunnel.twin.servers.replicas import DRAINING, READY, STARTING, Pool, Replica
 from windtunnel.twin.servers.signal_faults import SignalFaults
 from windtunnel.workload.request import Request

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from windtunnel.core.distribution import quantile_of
+from windtunnel.core.statistics.distribution import quantile_of
 from windtunnel.models.step_time.model import StepTimeModel, StepWork
 from windtunnel.scaling.build import ScalingSetup
 from windtunnel.scaling.snapshot import (

@@ -8,6 +8,7 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_size
 from windtunnel.engine.limits import EngineLimits, TierLimits, WindowGroups
+from windtunnel.engine.overheads import Overheads
 from windtunnel.engine.settings import EngineSettings
 from windtunnel.models.calibration.evidence import (
     Evidence,
@@ -50,7 +51,6 @@ from windtunnel.models.step_time.speculative import Speculating
 from windtunnel.models.step_time.table import Table
 from windtunnel.routing.build import POLICIES
 from windtunnel.routing.custom import policy_class
-from windtunnel.twin.results.recorder import Overheads
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.settings import PoolSettings
 
@@ -82,8 +82,13 @@ def shape_of(pool: PoolSettings) -> ModelShape | None:
     return shape
 
 
-def hardware_faults(plan: ScenarioPlan) -> list[tuple[KeyPath, InputError]]:
-    """Reports all conflicts of a plan with catalogs, profiles and memory, each with its place."""
+def hardware_faults(
+    plan: ScenarioPlan, contradictory: frozenset[int] = frozenset()
+) -> list[tuple[KeyPath, InputError]]:
+    """Reports all conflicts of a plan with catalogs, profiles and memory, each with its place.
+
+    Of the pools in `contradictory`, whose settings break rules, only names are looked up.
+    """
     faults: list[tuple[KeyPath, InputError]] = []
     unknown: set[str | None] = set()  # models; each fault is reported once
     for number, pool in enumerate(plan.pools):
@@ -96,18 +101,25 @@ def hardware_faults(plan: ScenarioPlan) -> list[tuple[KeyPath, InputError]]:
                 unknown.add(pool.model)
                 own = pool.model != plan.model
                 faults += _each((*here, "model") if own else ("model",), fault)
+        step = pool.step_time
+        if isinstance(step, PhysicsStepTime) and step.profile is not None:
+            try:
+                load_profile(step.profile)
+            except InputError as fault:
+                faults += _each((*here, "step_time", "profile"), fault)
+                continue
         try:
             accelerator_of(pool)
         except InputError as fault:
             faults += _each((*here, "accelerator"), fault)
             continue
-        if shape is None and pool.model is not None:
+        if (shape is None and pool.model is not None) or number in contradictory:
             continue
-        try:
-            limits_of(pool, shape)
-            step_time_of(pool, shape)
-        except InputError as fault:
-            faults += _each(here, fault)
+        for check in (limits_of, step_time_of):
+            try:
+                check(pool, shape)
+            except InputError as fault:
+                faults += [one for one in _each(here, fault) if str(one) not in map(str, faults)]
     if plan.router.policy not in POLICIES:
         try:
             policy_class(plan.router.policy, plan.folder)

@@ -9,13 +9,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.histogram import HistogramBuckets
 from windtunnel.core.loop import Entry
+from windtunnel.core.statistics.histogram import HistogramBuckets
 from windtunnel.core.vocabulary import REPLICA_STATES
 from windtunnel.engine.limits import EngineLimits
+from windtunnel.engine.overheads import Overheads
 from windtunnel.engine.server import Server
 from windtunnel.models.step_time.model import StepTimeModel
-from windtunnel.twin.results.recorder import Overheads
 
 PENDING: Final = 0  # requested, without a machine
 STARTING: Final = 1  # on a machine, loading the model

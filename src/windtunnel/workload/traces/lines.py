@@ -43,7 +43,7 @@ class PlainBytes:
         try:
             self._raw: IO[bytes] = path.open("rb")
         except (OSError, ValueError) as error:
-            raise InputError(_why(error), where=str(path)) from None
+            raise _fault(error, path) from None
         self._file: Any = self._raw
         try:
             start = self._raw.read(4)
@@ -56,7 +56,7 @@ class PlainBytes:
                 self._file = pa.CompressedInputStream(self._raw, "zstd")
         except OSError as error:
             self._raw.close()
-            raise InputError(_why(error), where=str(path)) from None
+            raise _fault(error, path) from None
 
     def __enter__(self) -> "PlainBytes":
         return self
@@ -76,6 +76,14 @@ class PlainBytes:
             packed = "the file is damaged" if self._file is not self._raw else _why(error)
             raise Unreadable(packed) from None
         return block
+
+
+def _fault(error: Exception, path: Path) -> InputError:
+    allowed = None
+    if isinstance(error, IsADirectoryError):
+        inside = min((one for one in path.glob("*.jsonl*") if one.is_file()), default=None)
+        allowed = "one file" if inside is None else f"one file, such as {inside}"
+    return InputError(_why(error), where=str(path), allowed=allowed)
 
 
 def _why(error: Exception) -> str:

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from windtunnel.core.distribution import quantile_of
 from windtunnel.core.errors import InputError, OutputError
+from windtunnel.core.statistics.distribution import quantile_of
 from windtunnel.workload.traces.formats import parquet
 from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traces.writing import cannot_write, draft_of, place_of

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from windtunnel.core.distribution import Distribution
+from windtunnel.core.statistics.distribution import Distribution
 from windtunnel.workload.traces.record import TraceRequest
 
 MOST_DISTINCT = 1_000_000

@@ -78,7 +78,7 @@ def test_14_a_higher_recommendation_of_the_window_holds_a_shrinking_target() -> 
     assert corrected(history, 5, 10, now_s=240.0) == 9
     held = bound(history, 5, 10, now_s=240.0)
     assert [(step.name, step.reason) for step in held] == [
-        (DOWN_WINDOW, "9 were asked for within the last 300 s.")
+        (DOWN_WINDOW, "9 were recommended within the last 300 s.")
     ]
     assert corrected(history, 5, 10, now_s=300.0) == 9
     assert corrected(history, 5, 10, now_s=300.5) == 5
@@ -107,7 +107,7 @@ def test_16_a_second_step_of_a_period_counts_from_its_start() -> None:
     assert corrected(history, 20, 10) == 10
     held = bound(history, 20, 10)
     assert [(step.name, step.reason) for step in held] == [
-        (UP_RATE, "To the 6 of the last 60 s, 2 or 50% may come.")
+        (UP_RATE, "Within 60 s, 2 or 50% may be added to 6 replicas.")
     ]
 
     fresh = history_of(up(4, 0))

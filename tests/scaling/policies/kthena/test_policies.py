@@ -132,7 +132,7 @@ def test_09_as_shipped_the_load_of_one_replica_keeps_five() -> None:
 def test_each_pool_of_a_homogeneous_policy_is_alone() -> None:
     found = ask(scaler(plan()), pool("a", [40]), pool("b", [10, 10]))
     assert sizes(found) == {"a": 4, "b": 2}
-    assert found[0].reason == f"{WAITING} asks for 4 at a target of 10 per replica."
+    assert found[0].reason == f"{WAITING} requires 4 replicas at a target of 10 per replica."
     assert found[0].metrics == {WAITING: 40.0}
 
 
@@ -176,7 +176,7 @@ def test_14_a_peak_holds_for_five_minutes() -> None:
             "before": 1,
             "after": 4,
             "without": 1,
-            "reason": "4 were asked for within the last 300 s.",
+            "reason": "4 were recommended within the last 300 s.",
         }
     ]
     assert sizes(ask(autoscaler, pool("a", [1, 1, 1, 1]), now_s=301.0)) == {"a": 1}
@@ -188,7 +188,7 @@ def test_17_and_18_panic_grows_at_once_and_does_not_shrink() -> None:
     autoscaler = scaler(plan(behavior=behavior, history=LOST))
     (grown,) = ask(autoscaler, pool("a", [20, 20]))
     assert grown.target == 4
-    assert grown.reason.endswith("It is in panic.")
+    assert grown.reason.endswith("Panic mode is active.")
     (held,) = ask(autoscaler, pool("a", [0, 0, 0, 1]), now_s=60.0)
     assert (held.target, held.limits[0].name, held.limits[0].without) == (4, "panic hold", 1)
     assert sizes(ask(autoscaler, pool("a", [0, 0, 0, 1]), now_s=61.0)) == {"a": 1}
@@ -346,7 +346,7 @@ def test_32_where_one_role_has_no_metrics_nothing_changes() -> None:
     silent = pool("prefill", [], target=1, role="prefill")
     found = ask(scaler(plan(DISAGGREGATED)), silent, decode)
     assert not any(decision.changes for decision in found)
-    assert found[1].reason == "prefill has no metrics, so that no role is changed."
+    assert found[1].reason == "prefill has no metrics, so no role is changed."
     assert prefill.name == "prefill"
 
 

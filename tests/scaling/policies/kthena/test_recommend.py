@@ -48,7 +48,7 @@ def test_03_of_several_metrics_the_largest_wish_wins() -> None:
     found = recommend(Reading(3, entries), {"a": 3.0, "b": 5.0, "c": 4.0}, 0.1, 1, 1000)
     assert isinstance(found, Recommended)
     assert found.size == 300
-    assert found.reason == "b asks for 300 at a target of 5 per replica."
+    assert found.reason == "b requires 300 replicas at a target of 5 per replica."
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0.51, 10), (0.49, 5), (1.49, 10), (1.51, 16)])

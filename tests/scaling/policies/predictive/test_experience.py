@@ -39,6 +39,18 @@ def test_what_is_late_while_a_queue_is_worked_off_is_laid_to_the_overload() -> N
     assert stalled.factor(MISS_PRICE) > 0.75
 
 
+def test_a_lasting_overload_says_little_about_how_far_below_it_the_capacity_is() -> None:
+    carried = [(0.9, 0.0)] * 10
+    overload = after([*carried, *[(1.3, 1.0)] * 6])
+    assert overload.factor(MISS_PRICE) > 0.95 * after(carried).factor(MISS_PRICE)
+    small = after([*carried, *[(1.05, 1.0)] * 6])
+    assert small.factor(MISS_PRICE) < 0.95 * after(carried).factor(MISS_PRICE)
+
+
+def test_answers_on_time_amid_late_ones_raise_no_capacity() -> None:
+    assert after([(1.4, 0.9)] * 20).factor(MISS_PRICE) < 1.0
+
+
 def test_two_late_bins_do_not_outweigh_many_on_time() -> None:
     """A rate that rises within a bin makes answers late at a load that is carried otherwise."""
     carried = [(0.85, 0.0)] * 12

@@ -123,7 +123,7 @@ class ClientConnection:
         except httptools.HttpParserError:
             self._refuse(ClientError(400, "The request is not valid HTTP/1.1."))
         else:
-            if self._unread_bytes > self.proxy.limits.head_bytes:
+            if self._unread_bytes > self.proxy.head_bytes:
                 self._refuse(ClientError(431, HEAD_TOO_LARGE))
 
     def _take_body(self, data: bytes) -> bytes:
@@ -194,7 +194,7 @@ class ClientConnection:
     def _count_head(self, size: int) -> None:
         """Counts bytes of headers and trailers; pipelined requests have the same limit."""
         self._head_bytes += size
-        if self._head_bytes > self.proxy.limits.head_bytes:
+        if self._head_bytes > self.proxy.head_bytes:
             raise ClientError(431, HEAD_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
@@ -215,7 +215,7 @@ class ClientConnection:
         check_head(head)
         if self.state == HEAD:
             self.state = BODY
-        most = self.proxy.limits.body_bytes
+        most = self.proxy.body_bytes
         declared = head.get(b"content-length")
         if declared is not None:
             self._declared = int(declared)
@@ -230,7 +230,7 @@ class ClientConnection:
     def on_body(self, data: bytes) -> None:
         self._unread_bytes = 0
         self._body_bytes += len(data)
-        most = self.proxy.limits.body_bytes
+        most = self.proxy.body_bytes
         if self._body_bytes > most:
             raise ClientError(413, f"The body is larger than {most} bytes.")
         self._body.append(data)
@@ -249,7 +249,7 @@ class ClientConnection:
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         if self.state == ANSWER:
             self._next_bytes += len(body)
-            if len(self._next) >= MOST_PIPELINED or self._next_bytes > self.proxy.limits.body_bytes:
+            if len(self._next) >= MOST_PIPELINED or self._next_bytes > self.proxy.body_bytes:
                 raise ClientError(400, "Too much was pipelined on this connection.")
             self._next.append((head, body, self.proxy.now_s()))
             return

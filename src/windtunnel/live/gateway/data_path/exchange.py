@@ -297,7 +297,7 @@ class Exchange(AnswerReceiver):
             else:
                 proxy.streams.add(self, proxy.now_s())
             return
-        if status in AGAIN or (status == 500 and proxy.limits.internal_errors):
+        if status in AGAIN or (status == 500 and proxy.internal_errors):
             self._retry_after = digits(headers, b"retry-after")
             self._fail(f"status {status}", again=True, faulty=status != 429)
             return

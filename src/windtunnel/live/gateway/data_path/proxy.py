@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from windtunnel.admission.gateway import Allowance
+from windtunnel.admission.gateway.gateway import Allowance
 from windtunnel.core.clock import lap_s
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.gateway.access_log import AccessLog
@@ -42,6 +42,7 @@ from windtunnel.live.gateway.facts import REFUSE, SEND, RequestArrival
 from windtunnel.live.gateway.kv.tokens import MOST_READ, ModelTokenizer
 from windtunnel.live.gateway.metrics import GatewayMetrics
 from windtunnel.live.gateway.request_trace import RequestTrace
+from windtunnel.live.gateway.settings import LiveSettings
 from windtunnel.live.wire.connections import AnswerReceiver, ServerPool
 from windtunnel.live.wire.timing import Deadlines, ProgressDeadlines
 
@@ -70,22 +71,6 @@ STREAMING: Final = frozenset((b"/v1/chat/completions", b"/v1/completions"))
 _log = logging.getLogger("windtunnel.gateway")
 
 
-class ProxyLimits(NamedTuple):
-    """Limits on clients and servers, as typed numbers."""
-
-    head_bytes: int
-    body_bytes: int
-    connections: int
-    request_s: float
-    idle_s: float
-    stall_s: float
-    connect_s: float
-    first_byte_s: float
-    silence_s: float
-    internal_errors: bool
-    """Whether another server is tried after a 500."""
-
-
 class KeyHolder(NamedTuple):
     """The tenant and classes of a client's key."""
 
@@ -99,20 +84,17 @@ ANYONE: Final = KeyHolder(0, ())
 class Proxy:
     """Everything between the client and server sides, on one event loop."""
 
-    def __init__(
-        self,
-        core: GatewayCore,
-        limits: ProxyLimits,
-        prompts: PromptReader,
-        *,
-        explains: bool,
-        asks_usage: bool,
-        dry_run: bool,
-    ) -> None:
+    def __init__(self, core: GatewayCore, live: LiveSettings, prompts: PromptReader) -> None:
+        limits = live.limits
         self.core: Final = core
         self.limits: Final = limits
+        self.head_bytes: Final = int(limits.head_bytes)
+        self.body_bytes: Final = int(limits.body_bytes)
+        self.internal_errors: Final = live.retries.internal_errors
+        """Whether another server is tried after a 500."""
+        self._most_connections: Final = limits.connections
         self._start_s: Final = lap_s()
-        self.explains: Final = explains
+        self.explains: Final = live.explain
         self.metrics: Final = GatewayMetrics()
         self.pools: Final[list[ServerPool]] = []
         self.trace: RequestTrace | None = None
@@ -131,8 +113,8 @@ class Proxy:
         self.early: Final = Deadlines[EarlyRequest](core.policies.unplaced_ttl_s)
         self.connections: Final[set[ClientConnection]] = set()
         self.retrievals: Final[dict[Retrieval, None]] = {}  # of stored responses, in flight
-        self._asks_usage: Final = asks_usage
-        self._exchange_type: Final = DryRunExchange if dry_run else Exchange
+        self._asks_usage: Final = live.usage
+        self._exchange_type: Final = DryRunExchange if live.dry_run else Exchange
         self.prompts: Final = prompts
         self._exchanges: Final[dict[int, Exchange]] = {}
         self._arrivals: Final[dict[int, RequestArrival]] = {}
@@ -188,7 +170,7 @@ class Proxy:
 
     def opened(self, connection: ClientConnection) -> bool:
         """Registers a connection; returns whether it is within the limit."""
-        if len(self.connections) >= self.limits.connections or self.stopping:
+        if len(self.connections) >= self._most_connections or self.stopping:
             return False
         self.connections.add(connection)
         self.metrics.connections += 1

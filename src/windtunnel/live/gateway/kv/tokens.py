@@ -12,7 +12,7 @@ import msgspec
 import xxhash
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.files import read_bounded
+from windtunnel.core.system.files import read_bounded
 
 UNIT: Final = 16
 FIRST_STRIDE: Final = 64

@@ -256,7 +256,7 @@ class PickerStream:
 
     def _request_body(self, data: bytes, *, last: bool) -> None:
         self._body_bytes += len(data)
-        most = self._proxy.limits.body_bytes
+        most = self._proxy.body_bytes
         if self._body_bytes > most:
             self._refuse(ClientError(413, f"The body is larger than {most} bytes."))
             return

@@ -8,26 +8,16 @@ from typing import Final
 from windtunnel.fleet.kubernetes.settings import FleetFile
 from windtunnel.fleet.settings import FleetPool
 from windtunnel.models.catalog.accelerators import catalog_price
+from windtunnel.settings.checking import section_of
 from windtunnel.settings.document import parse_document, read_text
-from windtunnel.settings.faults import checker_faults, input_error
-from windtunnel.settings.section import Context, faults_of
 
 NOUN: Final = "fleet"
 
 
 def read_fleet_file(path: Path) -> FleetFile:
     """Reads a fleet file; the error lists everything that is wrong with it."""
-    from pydantic import ValidationError
-
     document = parse_document(read_text(path, NOUN), str(path), NOUN, "fleet and live")
-    try:
-        found = FleetFile.read(document.data)
-    except ValidationError as error:
-        raise input_error(document, checker_faults(error, FleetFile)) from None
-    faults = [one for one in faults_of(found, Context(found, path.parent)) if not one.is_note]
-    if faults:
-        raise input_error(document, faults)
-    return found
+    return section_of(document, FleetFile, path.parent)
 
 
 def prices_of(file: FleetFile) -> dict[str, float]:

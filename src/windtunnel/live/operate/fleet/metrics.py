@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any
 
+from windtunnel.live.metrics import counter, gauge
 from windtunnel.live.operate.fleet.program import FleetProgram
 
+PREFIX = "windtunnel_fleet_"
 
-class FleetCollector:
-    """A fleet's metrics, collected at each scrape."""
 
-    def __init__(self, find: Callable[[], FleetProgram | None]) -> None:
-        self._find: Final = find
-
-    def collect(self) -> Iterable[Any]:
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
-        program = self._find()
-        if program is None:
-            return
-        name = "windtunnel_fleet_"
-        leads = GaugeMetricFamily(f"{name}leader", "1 on the leader.", labels=["shard"])
-        machines = GaugeMetricFamily(
-            f"{name}machines", "Machines by state.", labels=["shard", "pool", "state"]
-        )
-        short = GaugeMetricFamily(
-            f"{name}needs_short", "Needs that lack machines.", labels=["shard"]
-        )
-        unreadable = GaugeMetricFamily(
-            f"{name}state_unreadable",
-            "1 while a ConfigMap of the fleet cannot be read.",
-            labels=["shard"],
-        )
-        calls = CounterMetricFamily(
-            f"{name}calls", "Calls to the API server.", labels=["shard", "verb", "kind", "outcome"]
-        )
-        for one in program.shards:
-            leads.add_metric([one.name], float(one.elector.led.is_set()))
-            unreadable.add_metric([one.name], float(bool(one.fault)))
-            for key, number in one.counts.items():
-                calls.add_metric([one.name, *key], number)
-            if one.controller is not None:
-                short.add_metric([one.name], len(one.controller.verdicts))
-                for (pool, state), count in one.controller.counts().items():
-                    machines.add_metric([one.name, pool, state], count)
-        if program.coordinator is not None:
-            found = program.coordinator
-            unreadable.add_metric([found.name], float(bool(found.fault)))
-        yield from (leads, machines, short, unreadable, calls)
+def fleet_families(program: FleetProgram | None) -> Iterator[Any]:
+    """All metrics with their current values; none without a fleet."""
+    if program is None:
+        return
+    shards, coordinator = program.shards, program.coordinator
+    leads = [(one.name, float(one.elector.led.is_set())) for one in shards]
+    yield gauge(f"{PREFIX}leader", "1 on the leader.", leads, "shard")
+    controllers = [(one.name, one.controller) for one in shards if one.controller is not None]
+    machines = [
+        ((name, *key), count)
+        for name, controller in controllers
+        for key, count in controller.counts().items()
+    ]
+    says = "Machines by state."
+    yield gauge(f"{PREFIX}machines", says, machines, "shard", "pool", "state")
+    short = [(name, len(controller.verdicts)) for name, controller in controllers]
+    yield gauge(f"{PREFIX}needs_short", "Needs that lack machines.", short, "shard")
+    parts = [*shards, *([] if coordinator is None else [coordinator])]
+    unreadable = [(one.name, float(bool(one.fault))) for one in parts]
+    says = "1 while a ConfigMap of the fleet cannot be read."
+    yield gauge(f"{PREFIX}state_unreadable", says, unreadable, "shard")
+    calls = [((one.name, *key), number) for one in shards for key, number in one.counts.items()]
+    says = "Calls to the API server."
+    yield counter(f"{PREFIX}calls", says, calls, "shard", "verb", "kind", "outcome")

@@ -85,6 +85,7 @@ TERM_EPOCHS: Final = 1 << 20
 """How often a controller may be rebuilt in one term."""
 AGAIN_S: Final = 2.0
 PATIENCE_S: Final = 30.0
+LOOK_S: Final = 0.5
 
 fleet_log: Final = logging.getLogger("windtunnel.operator.fleet")
 
@@ -152,12 +153,18 @@ class FleetProgram:
                 )
 
     async def _filled(self, kind: str, cache: Reflector[Received]) -> None:
+        """Waits until a cache is filled; the first error is logged at once, then every so often."""
+        waited_s, has_told = 0.0, False
         while not cache.synced.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(LOOK_S):
                     await cache.synced.wait()
                     return
+            waited_s += LOOK_S
             error = cache.last_error
+            if waited_s < PATIENCE_S and (has_told or error is None):
+                continue
+            waited_s, has_told = 0.0, True
             why = "no answer yet" if error is None else str(error)
             hint = " (is Karpenter installed?)" if isinstance(error, NotFound) else ""
             fleet_log.warning("waiting for %s: %s%s", kind, why, hint)

@@ -9,11 +9,10 @@ from typing import Final
 
 import msgspec
 
-from windtunnel.gangs.kubernetes.stamps import seconds_of
+from windtunnel.core.kubernetes import seconds_of
 from windtunnel.live.kubernetes.client import Client, ObjectSelection
-from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
-from windtunnel.live.kubernetes.resources import PODS, Object, Resource
+from windtunnel.live.kubernetes.resources import PODS, Resource, ServingPod
 from windtunnel.live.operate.received import Received
 from windtunnel.scaling.kubernetes import kthena
 from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER, GROUP
@@ -35,37 +34,7 @@ KTHENA: Final = tuple(
 )
 
 
-class _Kind(msgspec.Struct):
-    name: str = ""
-    kind: str = ""
-    namespaced: bool = True
-
-
-class _Kinds(msgspec.Struct):
-    resources: list[_Kind] | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-
-
-class _PodCondition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
-
-
-class _PodStatus(msgspec.Struct, rename="camel"):
-    phase: str = ""
-    pod_ip: str = msgspec.field(default="", name="podIP")
-    conditions: list[_PodCondition] | None = None
-
-
-class _Pod(Object, frozen=True, kw_only=True):
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
-
-
-_POD: Final = msgspec.json.Decoder(_Pod)
+_POD: Final = msgspec.json.Decoder(ServingPod)
 
 
 def _key(resource: Resource) -> str:
@@ -94,9 +63,8 @@ class ScalingCaches:
         """Adds Kthena's kinds that this cluster serves; returns those it does not."""
         missing = []
         for resource in KTHENA:
-            if resource.plural in {
-                one.name for one in await _kinds(self._client, resource.api_version)
-            }:
+            kinds = await self._client.served(resource.api_version)
+            if any(one.name == resource.plural for one in kinds):
                 self._add(resource)
             else:
                 missing.append(f"{resource.kind}.{resource.group}")
@@ -151,15 +119,6 @@ class ScalingCaches:
         return found
 
 
-async def _kinds(client: Client, api_version: str) -> list[_Kind]:
-    root = "/apis" if "/" in api_version else "/api"
-    try:
-        found: _Kinds = await client.request("GET", f"{root}/{api_version}", kind=_Kinds)
-    except NotFound:
-        return []
-    return found.resources or []
-
-
 class ScaleKinds:
     """The API resources of kinds with a scale."""
 
@@ -174,7 +133,7 @@ class ScaleKinds:
         found = self._known.get(key)
         now_s = self._now_s()
         if found is None or (isinstance(found[1], str) and now_s > found[0] + UNSERVED_S):
-            kinds = await _kinds(self._client, named.api_version)
+            kinds = await self._client.served(named.api_version)
             names = {one.name for one in kinds}
             plural = next(
                 (one.name for one in kinds if one.kind == named.kind and "/" not in one.name), ""
@@ -197,9 +156,8 @@ async def pods_of(client: Client, chosen: ObjectSelection) -> list[PodView]:
     return [_pod_view(_POD.decode(raw)) for raw in listed.items]
 
 
-def _pod_view(pod: _Pod) -> PodView:
+def _pod_view(pod: ServingPod) -> PodView:
     meta, status = pod.metadata, pod.status
-    ready = any(one.type == "Ready" and one.status == "True" for one in status.conditions or ())
     return PodView(
         meta.uid,
         meta.name,
@@ -207,7 +165,7 @@ def _pod_view(pod: _Pod) -> PodView:
         status.pod_ip,
         meta.labels,
         bound=bool(pod.spec.node_name),
-        ready=ready and status.phase == "Running",
-        terminating=meta.deletion_timestamp is not None,
+        ready=pod.is_ready and status.phase == "Running",
+        terminating=pod.is_terminating,
         ended=status.phase in ("Failed", "Succeeded"),
     )

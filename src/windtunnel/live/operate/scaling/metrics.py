@@ -2,64 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any
 
+from windtunnel.live.metrics import counter, gauge
 from windtunnel.live.operate.scaling.operator import ScalingOperator
 
+PREFIX = "windtunnel_scaling_"
+OF_OBJECT = ("namespace", "autoscaler")
+REPLICAS = {
+    "current": "Replicas last requested.",
+    "desired": "Replicas the policy decides on, within all of its limits.",
+    "recommended": "Replicas the policy would decide on without limits.",
+    "ready": "Ready replicas.",
+    "missing": "Ready replicas that did not answer.",
+}
 
-class ScalingCollector:
-    """Recommended sizes, as metrics that an HPA or KEDA can consume.
+
+def scaling_families(operator: ScalingOperator | None, now_s: float) -> Iterator[Any]:
+    """Recommended sizes, as metrics that an HPA or KEDA can consume; none without an operator.
 
     A series without an update for three intervals is left out: no value is better than an old one.
     """
-
-    def __init__(self, operator: Callable[[], ScalingOperator | None], now_s: Callable[[], float]):
-        self._operator: Final = operator
-        self._now_s: Final = now_s
-
-    def collect(self) -> Iterable[Any]:
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
-        operator = self._operator()
-        if operator is None:
-            return
-        name, labels = "windtunnel_scaling_", ["namespace", "autoscaler", "pool", "kind", "target"]
-        gauges = {
-            field: GaugeMetricFamily(f"{name}{field}_replicas", says, labels=labels)
-            for field, says in (
-                ("current", "Replicas last requested."),
-                ("desired", "Replicas the policy decides on, within all of its limits."),
-                ("recommended", "Replicas the policy would decide on without limits."),
-                ("ready", "Ready replicas."),
-                ("missing", "Ready replicas that did not answer."),
-            )
-        }
-        states = ["namespace", "autoscaler", "type"]
-        conditions = GaugeMetricFamily(f"{name}condition", "1 if it holds.", labels=states)
-        orders = CounterMetricFamily(
-            f"{name}orders", "Orders by outcome.", labels=["namespace", "autoscaler", "outcome"]
-        )
-        standing = GaugeMetricFamily(
-            f"{name}standing_by", "1 if another installation acts.", labels=states[:2]
-        )
-        now_s = self._now_s()
-        for one in operator.scaled.values():
-            control, key = one.control, [one.named.namespace, one.named.name]
-            standing.add_metric(key, float(one.standing_by))
-            if control is None:
-                continue
-            for target in control.plan.targets:
-                published = control.published.get(target.pool)
-                if published is None or now_s > published.at_s + 3 * control.plan.interval_s:
-                    continue
-                for field, gauge in gauges.items():
-                    value = float(getattr(published, field))
-                    named = [target.pool, target.named.kind, target.named.name]
-                    gauge.add_metric([*key, *named], value)
-            for condition in control.conditions.values():
-                conditions.add_metric([*key, condition.type], float(condition.holds))
-            for outcome, count in control.orders.items():
-                orders.add_metric([*key, outcome.value], count)
-        yield from (*gauges.values(), conditions, orders, standing)
-        yield CounterMetricFamily(f"{name}bugs", "Passes ended by a bug.", value=operator.bugs)
+    if operator is None:
+        return
+    scaled = operator.scaled.values()
+    known = [
+        ((one.named.namespace, one.named.name), one.control)
+        for one in scaled
+        if one.control is not None
+    ]
+    latest = [
+        ((*key, target.pool, target.named.kind, target.named.name), published)
+        for key, control in known
+        for target in control.plan.targets
+        if (published := control.published.get(target.pool)) is not None
+        and now_s <= published.at_s + 3 * control.plan.interval_s
+    ]
+    for field, says in REPLICAS.items():
+        sizes = [(key, float(getattr(published, field))) for key, published in latest]
+        labels = (*OF_OBJECT, "pool", "kind", "target")
+        yield gauge(f"{PREFIX}{field}_replicas", says, sizes, *labels)
+    conditions = [
+        ((*key, condition.type), float(condition.holds))
+        for key, control in known
+        for condition in control.conditions.values()
+    ]
+    yield gauge(f"{PREFIX}condition", "1 if it holds.", conditions, *OF_OBJECT, "type")
+    orders = [
+        ((*key, outcome.value), count)
+        for key, control in known
+        for outcome, count in control.orders.items()
+    ]
+    yield counter(f"{PREFIX}orders", "Orders by outcome.", orders, *OF_OBJECT, "outcome")
+    standing = [((one.named.namespace, one.named.name), float(one.standing_by)) for one in scaled]
+    says = "1 if another installation acts."
+    yield gauge(f"{PREFIX}standing_by", says, standing, *OF_OBJECT)
+    yield counter(f"{PREFIX}bugs", "Passes ended by a bug.", operator.bugs)

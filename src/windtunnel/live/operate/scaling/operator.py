@@ -193,7 +193,9 @@ class ScalingOperator:
                 one.due_s = self._now_s() + one.interval_s
                 return
             if one.control is None:
-                one.due_s = INFINITY if await self._tell_invalid(one) else self._now_s() + FAILED_S
+                one.due_s = (
+                    INFINITY if await self._report_invalid(one) else self._now_s() + FAILED_S
+                )
                 return
             await self._tick(one)
         except NotLeader:
@@ -232,9 +234,9 @@ class ScalingOperator:
             return
         for order in made.orders:
             outcome, says = await self._order(order)
-            told = self._carried_out(one, order, outcome, says)
-            if told is not None:
-                await self._record(one, told, f"Scale{order.before}To{order.replicas}")
+            scaled = self._carried_out(one, order, outcome, says)
+            if scaled is not None:
+                await self._record(one, scaled, f"Scale{order.before}To{order.replicas}")
         await self._write_status(one, control)
 
     def _carried_out(
@@ -436,11 +438,11 @@ class ScalingOperator:
                 await self._attach(one, outcome.report)
         if one.wrong:
             self._say(one, f"{one.wrong}. {GOES_ON}")
-        told = one.gate.condition()
-        if told is None and one.has_condition(CANARY):
-            told = AutoscalerCondition(CANARY, holds=True, reason="NotConfigured")
-        if one.control is not None and told is not None:
-            one.control.conditions[CANARY] = told
+        condition = one.gate.condition()
+        if condition is None and one.has_condition(CANARY):
+            condition = AutoscalerCondition(CANARY, holds=True, reason="NotConfigured")
+        if one.control is not None and condition is not None:
+            one.control.conditions[CANARY] = condition
 
     async def _checked(self, ask: CanaryAsk) -> CanaryOutcome:
         try:
@@ -504,11 +506,11 @@ class ScalingOperator:
 
     def _say(self, one: ScaledEntry, what: str) -> None:
         """Logs each problem once, however often it occurs."""
-        if one.told_text != what:
-            one.told_text = what
+        if one.logged != what:
+            one.logged = what
             scaling_log.warning("%s: %s", one.named, what)
 
-    async def _tell_invalid(self, one: ScaledEntry) -> bool:
+    async def _report_invalid(self, one: ScaledEntry) -> bool:
         """Reports an invalid object; returns whether that is done and need not be retried."""
         if not one.wrong:
             return True
@@ -523,14 +525,14 @@ class ScalingOperator:
         fields = control.target_fields()
         shape = (
             one.meta.generation,
-            tuple((told.type, told.holds, told.reason) for told in conditions),
+            tuple((condition.type, condition.holds, condition.reason) for condition in conditions),
             tuple(
                 (target.name, target.current, target.desired, target.ready, target.missing)
                 for target in fields
             ),
         )
         now_s = self._now_s()
-        if shape == one.told and now_s < one.told_s + RESTATE_S:
+        if shape == one.written and now_s < one.written_s + RESTATE_S:
             return
         more: dict[str, Any] = {"observedGeneration": one.meta.generation}
         if one.named.kind == AUTOSCALER:
@@ -538,7 +540,7 @@ class ScalingOperator:
             if control.last_scale_s > 0.0:
                 more["lastScaleTime"] = micro_time(control.last_scale_s)
         if await self._patch_status(one, conditions, more):
-            one.told, one.told_s = shape, now_s
+            one.written, one.written_s = shape, now_s
 
     async def _patch_status(
         self, one: ScaledEntry, conditions: Sequence[AutoscalerCondition], more: dict[str, Any]

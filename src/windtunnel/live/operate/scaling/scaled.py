@@ -44,9 +44,9 @@ class ScaledEntry:
         self.due_s = 0.0
         self.standing_by = False
         self.failures = 0
-        self.told: tuple[Any, ...] = ()
-        self.told_s = -INFINITY
-        self.told_text = ""
+        self.written: tuple[Any, ...] = ()
+        self.written_s = -INFINITY
+        self.logged = ""
         self.mute = False
         """Whether its kind has no status to write."""
 

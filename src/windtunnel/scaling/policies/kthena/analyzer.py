@@ -53,7 +53,7 @@ class Recommender(Analyzer):
             for group, finding in zip(groups, findings, strict=True)
             if not finding.known
         )
-        sentence = f"{missing} has no metrics, so that no role is changed."
+        sentence = f"{missing} has no metrics, so no role is changed."
         return [
             unknown(group, sentence if finding.known else finding.sentence, finding.evidence)
             for group, finding in zip(groups, findings, strict=True)
@@ -71,7 +71,7 @@ class Recommender(Analyzer):
         if isinstance(found, NoData):
             return unknown(group, found.reason, evidence)
         outlook = self._histories.look(group, now_s, found.size)
-        sentence = f"{found.reason} It is in panic." if outlook.panic else found.reason
+        sentence = f"{found.reason} Panic mode is active." if outlook.panic else found.reason
         return replicas_wanted(group, found.size, evidence, sentence)
 
     def _reading(self, group: Group, targets: Metrics) -> Reading:

@@ -124,7 +124,7 @@ def reach(history: TargetHistory, now_s: float, current: int, *, panic: bool) ->
     if panic:
         least, most = current, _most_in_panic(history, now_s, current)
     else:
-        least, most = _least(history, now_s, current) or 0, _most(history, now_s, current)
+        least, most = _reach(history, now_s, current, -1) or 0, _reach(history, now_s, current, 1)
     return max(least, 0), LARGEST if most is None else most
 
 
@@ -134,9 +134,9 @@ def _panic_steps(history: TargetHistory, now_s: float, current: int) -> list[Beh
     panic = history.behavior.panic
     if most is not None and panic is not None:
         percent = panic.percent
-        reason = f"In panic, {percent}% may be added within a period."
+        reason = f"In panic mode, up to {percent}% may be added per period."
         found.append(BehaviorStep(PANIC_RATE, None, most, reason))
-    found.append(BehaviorStep(PANIC_HOLD, current, None, f"A panic never shrinks: {current} stay."))
+    found.append(BehaviorStep(PANIC_HOLD, current, None, "Panic mode never scales down."))
     return found
 
 
@@ -145,12 +145,12 @@ def _down_steps(history: TargetHistory, now_s: float, current: int) -> list[Beha
     pace = history.behavior.down
     asked = max(history.asked(pace.window_s, now_s), default=None)
     if asked is not None:
-        reason = f"{asked} were asked for within the last {pace.window_s:g} s."
+        reason = f"{asked} were recommended within the last {pace.window_s:g} s."
         found.append(BehaviorStep(DOWN_WINDOW, min(asked, current), None, reason))
-    least = _least(history, now_s, current)
+    least = _reach(history, now_s, current, -1)
     if least is not None:
         past = max(history.sizes(pace.period_s, now_s, current))
-        reason = f"Of the {past} in the last {pace.period_s:g} s, {_pace(pace)} may go."
+        reason = f"Within {pace.period_s:g} s, {_pace(pace)} of {past} replicas may be removed."
         found.append(BehaviorStep(DOWN_RATE, least, None, reason))
     return found
 
@@ -160,36 +160,27 @@ def _up_steps(history: TargetHistory, now_s: float, current: int) -> list[Behavi
     pace = history.behavior.up
     asked = min(history.asked(pace.window_s, now_s), default=None)
     if asked is not None:
-        reason = f"Only {asked} were asked for within the last {pace.window_s:g} s."
+        reason = f"Only {asked} were recommended within the last {pace.window_s:g} s."
         found.append(BehaviorStep(UP_WINDOW, None, max(asked, current), reason))
-    most = _most(history, now_s, current)
+    most = _reach(history, now_s, current, 1)
     if most is not None:
         past = min(history.sizes(pace.period_s, now_s, current))
-        reason = f"To the {past} of the last {pace.period_s:g} s, {_pace(pace)} may come."
+        reason = f"Within {pace.period_s:g} s, {_pace(pace)} may be added to {past} replicas."
         found.append(BehaviorStep(UP_RATE, None, most, reason))
     return found
 
 
-def _least(history: TargetHistory, now_s: float, current: int) -> int | None:
-    """The smallest size that the rate allows, at most the current; None: no limit."""
-    pace = history.behavior.down
-    past = max(history.sizes(pace.period_s, now_s, current), default=None)
-    if past is None:
+def _reach(history: TargetHistory, now_s: float, current: int, sign: int) -> int | None:
+    """The farthest size that the rate allows, upwards (`sign` is 1) or downwards (-1), never on the
+    other side of the current one; None: no limit."""
+    pace = history.behavior.up if sign > 0 else history.behavior.down
+    sizes = history.sizes(pace.period_s, now_s, current)
+    if not sizes:
         return None
-    by_count, by_share = past - pace.instances, past - past * pace.percent // 100
-    least = min(by_count, by_share) if pace.select == OR else max(by_count, by_share)
-    return min(least, current)
-
-
-def _most(history: TargetHistory, now_s: float, current: int) -> int | None:
-    """The largest size that the rate allows, at least the current; None: no limit."""
-    pace = history.behavior.up
-    past = min(history.sizes(pace.period_s, now_s, current), default=None)
-    if past is None:
-        return None
-    by_count, by_share = past + pace.instances, past + past * pace.percent // 100
-    most = max(by_count, by_share) if pace.select == OR else min(by_count, by_share)
-    return max(most, current)
+    past = min(sizes) if sign > 0 else max(sizes)
+    changes = pace.instances, past * pace.percent // 100
+    change = max(changes) if pace.select == OR else min(changes)
+    return sign * max(sign * past + change, sign * current)
 
 
 def _most_in_panic(history: TargetHistory, now_s: float, current: int) -> int | None:

@@ -59,7 +59,7 @@ def recommend(
         return NoData(f"No value of {', '.join(targets) or 'any metric'} could be read.")
     most = max(wanted.values())
     first = next(name for name, size in wanted.items() if size == most)
-    reason = f"{first} asks for {most} at a target of {targets[first]:g} per replica."
+    reason = f"{first} requires {most} replicas at a target of {targets[first]:g} per replica."
     return Recommended(min(max(most, minimum), maximum), reason)
 
 

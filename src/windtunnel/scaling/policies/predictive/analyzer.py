@@ -129,7 +129,7 @@ class _Traffic:
         self.answered = False
         self.rates: Final[deque[float]] = deque(maxlen=forecaster.memory)
         self._bin: Final[list[Flow]] = []  # not a complete bin yet
-        self._loads: Final[list[float]] = []  # loads of the same ticks
+        self._supplies: Final[list[float]] = []  # capacities of the same ticks, by step times
         self._lately: Final[deque[Flow]] = deque()
         self._lately_s = 0.0
         self._headings: Final[deque[tuple[float, float]]] = deque()  # time and rate
@@ -172,7 +172,7 @@ class _Traffic:
         if sum(each.interval_s for each in self._bin) >= self.forecaster.bin_s - 1e-9:
             self._see(joined(self._bin), allowed_late)
             self._bin.clear()
-            self._loads.clear()
+            self._supplies.clear()
 
     def _rate(self, window_s: float) -> tuple[float, float]:
         """The length of the latest window that is at least this long, and its rate."""
@@ -198,15 +198,15 @@ class _Traffic:
             self.answered = True
             self.output_tokens += weight * (flow.lengths.output_tokens - self.output_tokens)
             self.prefix_hit += weight * (flow.lengths.prefix_hit - self.prefix_hit)
-        if self._loads:
+        if self._supplies:
             late = 1.0 - flow.met / flow.completed if flow.completed > 0 else 0.0
-            load = sum(self._loads) / len(self._loads)
+            load = rate * len(self._supplies) / sum(self._supplies)
             self.experience.see(load, late, flow.completed, allowed_late)
 
     def served_by(self, supply: float) -> None:
-        """Records the load of this tick: the rate over the ready capacity by step times."""
+        """Records the ready capacity at this tick."""
         if supply > 0.0:
-            self._loads.append(self.recent_rate() / supply)
+            self._supplies.append(supply)
 
     def recent_rate(self) -> float:
         """The rate over the last `bin_s`, wherever bins begin."""
@@ -247,7 +247,7 @@ class _Traffic:
             "answered": self.answered,
             "surges": self.surges.state(),
             "experience": self.experience.state(),
-            "loads": list(self._loads),
+            "supplies": list(self._supplies),
             "headings": [list(entry) for entry in self._headings],
             "bin": [_written(flow) for flow in self._bin],
             "lately": [_written(flow) for flow in self._lately],
@@ -263,7 +263,7 @@ class _Traffic:
         self.answered = state["answered"]
         self.surges.restore(state["surges"])
         self.experience.restore(state["experience"])
-        self._loads.extend(state["loads"])
+        self._supplies.extend(state.get("supplies", []))
         self._headings.extend((at_s, rate) for at_s, rate in state.get("headings", []))
         self._bin.extend(_read(saved) for saved in state["bin"])
         self._lately.extend(_read(saved) for saved in state["lately"])
@@ -306,15 +306,13 @@ class Predictive(Analyzer):
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
         model = groups[0].model
         if any(variant.spec.step_times is None for group in groups for variant in group.variants):
-            return [
-                unknown(group, "The step times of a variant are not known.") for group in groups
-            ]
+            return [unknown(group, "The step times of a variant are unknown.") for group in groups]
         seen = self._seen_of(model, groups)
         seen.gather(model.flow, now_s, 1.0 - model.objective.attained)
         if not seen.rates:
-            return [unknown(group, "Too little has been seen of the traffic.") for group in groups]
+            return [unknown(group, "Too little traffic has been observed.") for group in groups]
         if seen.prompt_tokens == 0.0:
-            idle = "Nothing has arrived yet."
+            idle = "No request has arrived yet."
             return [unknown(group, idle) for group in groups]
         carried = [self._carried_by(group, seen) for group in groups]
         ready = [

@@ -79,7 +79,7 @@ class Carrier:
 
     def __init__(self, variant: Variant, shape: RequestMix, objective: Objective) -> None:
         if variant.spec.step_times is None:
-            raise ValueError(f"The step times of {variant.name} are not known.")
+            raise ValueError(f"The step times of {variant.name} are unknown.")
         self._times: Final[StepTimes] = variant.spec.step_times
         self._role: Final = variant.role
         self._seqs: Final = float(variant.spec.max_num_seqs or 256)

@@ -14,6 +14,9 @@ _SPREAD: Final = 0.1
 """Spread of the capacities by step times: in 33 of 36 cases they were within 21 %."""
 _STEEP: Final = 16.0
 """How fast misses grow beyond the capacity: from 5 % there to half at 1.25 times that load."""
+_QUEUED: Final = 64.0
+"""The same while the bin before was late, too: in a lasting overload the queue grows, however small
+the overload, until all answers are late."""
 _ALWAYS: Final = 0.5
 """The part of the allowed late share that is late under any load, such as the longest prompts."""
 _ANSWERS: Final = 40
@@ -35,6 +38,7 @@ class Experience:
         self._evidence = [0.0] * len(_FACTORS)
         self._peak = 0.0  # the highest load since answers were last on time
         self._low = math.inf
+        self._late = False  # whether the answers of the last bin were
 
     def see(self, load: float, late: float, answers: int, allowed_late: float) -> None:
         """Takes a bin's load, over the capacity by step times, and the late share of its answers.
@@ -46,14 +50,18 @@ class Experience:
         self._low = load
         allowed = min(max(allowed_late, 0.001), 0.5)
         self._peak = load if late <= allowed else high
+        queued = self._late and late > allowed
+        steep = _QUEUED if queued else _STEEP
+        on_time_share = 0.0 if queued else 1.0 - late
+        self._late = late > allowed
         weight = _WEIGHT * min(answers, _ANSWERS)
         if weight == 0.0:
             return
         logs = []
         for factor in _FACTORS:
             on_time = math.log(1.0 - _late_share(low / factor, allowed))
-            too_late = math.log(_late_share(high / factor, allowed))
-            logs.append(weight * ((1.0 - late) * on_time + late * too_late))
+            too_late = math.log(_late_share(high / factor, allowed, steep))
+            logs.append(weight * (on_time_share * on_time + late * too_late))
         most = max(logs)
         for number, log in enumerate(logs):
             seen = math.log(_OTHERWISE + (1.0 - _OTHERWISE) * math.exp(log - most))
@@ -82,17 +90,23 @@ class Experience:
 
     def state(self) -> dict[str, object]:
         low = None if math.isinf(self._low) else self._low
-        return {"evidence": list(self._evidence), "peak": self._peak, "low": low}
+        return {
+            "evidence": list(self._evidence),
+            "peak": self._peak,
+            "low": low,
+            "late": self._late,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         self._evidence = list(state["evidence"])
         self._peak = state["peak"]
         self._low = math.inf if state["low"] is None else state["low"]
+        self._late = state.get("late", False)
 
 
-def _late_share(load: float, allowed: float) -> float:
+def _late_share(load: float, allowed: float, steep: float = _STEEP) -> float:
     """The late share at a load relative to the capacity; at 1 it is the allowed share."""
     always = _ALWAYS * allowed
     part = (allowed - always) / (1.0 - always)
-    odds = part / (1.0 - part) * math.pow(min(max(load, 0.0), 10.0), _STEEP)
+    odds = part / (1.0 - part) * math.pow(min(max(load, 0.0), 10.0), steep)
     return min(always + (1.0 - always) * odds / (1.0 + odds), 0.999)

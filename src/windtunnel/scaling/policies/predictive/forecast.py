@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import NormalDist
 from typing import Final
 
-from windtunnel.core.distribution import quantile_of
+from windtunnel.core.statistics.distribution import quantile_of
 
 KEPT_ERRORS: Final = 240
 """Errors that a method is judged by: about an hour of them, since traffic changes."""

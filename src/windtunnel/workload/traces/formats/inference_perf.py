@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, NoReturn, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.files import read_bounded
 from windtunnel.core.random import Stream
+from windtunnel.core.system.files import read_bounded
 from windtunnel.workload.lengths import pick
 from windtunnel.workload.traces.notes import TraceNotes
 from windtunnel.workload.traces.record import LONGEST_TRACE_S, MOST_TOKENS, TraceRequest, key_of

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.files import read_bounded
 from windtunnel.core.random import Stream
+from windtunnel.core.system.files import read_bounded
 from windtunnel.workload.lengths import pick
 from windtunnel.workload.traces.notes import TraceNotes, seconds
 from windtunnel.workload.traces.record import MOST_TOKENS, TraceRequest

@@ -1,0 +1,1 @@
+"""Distributions of observed values, and confidence intervals."""

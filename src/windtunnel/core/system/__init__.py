@@ -1,0 +1,1 @@
+"""The operating system under a run: files, processes, memory, interrupts, optional libraries."""

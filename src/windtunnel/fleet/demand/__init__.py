@@ -1,0 +1,1 @@
+"""What pods request of machines: packed into rows, and sent to the shard of their cluster."""

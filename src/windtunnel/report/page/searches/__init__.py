@@ -1,0 +1,1 @@
+"""Pages of sweeps, plans, comparisons and other searches."""

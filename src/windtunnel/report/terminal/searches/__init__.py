@@ -1,0 +1,1 @@
+"""Tables of sweeps, plans, comparisons and other searches."""

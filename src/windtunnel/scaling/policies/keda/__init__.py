@@ -1,0 +1,1 @@
+"""KEDA: its policy, cron schedules and formulas over metrics."""

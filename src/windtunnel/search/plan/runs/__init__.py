@@ -1,0 +1,1 @@
+"""How a plan's candidates are run: lengths, trials, races, bisections, confidence."""
