@@ -30,7 +30,7 @@ class Drive:
         # Another user's call fills a pressed model; without one, two models share the slots.
         self.cap = 1 if case.held_s else max(1, case.slots // 2)
         self.meter = Meter(self.rig.tasks.resource(LLM_WAIT))
-        self.crew = CellWorkers(self.rig.scheduler, self.limiter.now, self._call)
+        self.crew = CellWorkers(self.rig.scheduler, self.limiter, self._call)
         self.serving = {"a": 0, "z": 0}
         self.made = self.refused = self.failed = 0
         self.served_s = self.leased_wait_s = 0.0

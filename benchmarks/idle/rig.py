@@ -5,7 +5,12 @@ from collections.abc import Iterator, Sequence
 from benchmarks.idle.cases import PIPELINE, Case
 from windtunnel.admission.dataset.cells import RowSeed
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.admission.dataset.scheduler import CellQueue, Dataset, DatasetScheduler
+from windtunnel.admission.dataset.scheduler import (
+    CellQueue,
+    CellRetries,
+    Dataset,
+    DatasetScheduler,
+)
 from windtunnel.admission.events import EventReporter
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain
@@ -60,6 +65,7 @@ class Rig:
         case: Case,
         sink: Sink | None = None,
         model_cap: int | None = None,
+        retries: CellRetries = CellRetries(),  # noqa: B008 - a constant
     ) -> None:
         """With `model_cap`, the tasks of each model are limited, not only the slots."""
         reporter = EventReporter(Telemetry(sink) if sink is not None else None)
@@ -94,6 +100,7 @@ class Rig:
             self.tasks,
             self.row_groups,
             Stream(1, "retries"),
+            retries,
             advisory=self.advisory,
             reporter=reporter,
         )

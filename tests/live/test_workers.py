@@ -3,6 +3,8 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import TypeVarTuple
 
 import pytest
 from benchmarks.idle.cases import Case
@@ -10,24 +12,32 @@ from benchmarks.idle.rig import Column, Rig
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.live.virtual import run, ticks
+from tests.live.virtual import VirtualLoop, run, ticks
 from windtunnel.admission.dataset.cells import DatasetCell
+from windtunnel.admission.dataset.scheduler import CellRetries
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
 from windtunnel.live.admission.workers import MOST_IN_A_ROW, CellWorkers
+
+Arguments = TypeVarTuple("Arguments")
 
 
 class Site:
     """Rows of two columns on a few slots, and a crew for them."""
 
     def __init__(
-        self, call: Callable[["Site", DatasetCell], Awaitable[None]], rows: int = 12, slots: int = 3
+        self,
+        call: Callable[["Site", DatasetCell], Awaitable[None]],
+        rows: int = 12,
+        slots: int = 3,
+        retries: CellRetries = CellRetries(),  # noqa: B008 - a constant
     ) -> None:
         case = Case("crew", rows=rows, group_rows=4, groups=2, tasks=slots, slots=slots)
         columns = [Column("first", (), 0.0, ""), Column("second", ("first",), 0.0, "")]
-        self.rig = Rig(columns, case)
-        self.now = AsyncLimiter(self.rig.requests).now
-        self.crew = CellWorkers(self.rig.scheduler, self.now, self._call)
+        self.rig = Rig(columns, case, retries=retries)
+        self.limiter = AsyncLimiter(self.rig.requests)
+        self.now = self.limiter.now
+        self.crew = CellWorkers(self.rig.scheduler, self.limiter, self._call)
         self.called: Counter[str] = Counter()
         self.at_once = self.most_at_once = 0
         self._how = call
@@ -181,3 +191,40 @@ def test_stopping_ends_when_what_is_in_flight_has_ended() -> None:
     site = run(main())
     assert sum(site.called.values()) == 6
     assert site.at_once == 0
+
+
+class _RoundingLoop(VirtualLoop):
+    """Rounds timers to milliseconds, as libuv does: they may ring before their time."""
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Arguments], object],
+        *args: *Arguments,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        delay_s = round(when - self.time(), 3)
+        return super().call_at(self.time() + delay_s, callback, *args, context=context)
+
+
+@given(st.lists(st.sampled_from([0.00011, 0.00026, 0.0007, 0.01]), min_size=1, max_size=5))
+def test_no_cell_is_called_again_before_its_time(times: list[float]) -> None:
+    """Also by the clock that its call reads: what it plans next cannot be in the past."""
+    loop = _RoundingLoop()
+
+    async def call(site: Site, cell: DatasetCell) -> None:
+        if cell.has_failed:
+            assert site.now() >= cell.landed_s + cell.own_wait_s
+        site.rig.scheduler.began(cell, site.now())
+        loop.spend(times[sum(site.called.values()) % len(times)])
+        site.rig.scheduler.failed(cell, "server_error", site.now())
+
+    async def main() -> Site:
+        site = Site(call, rows=6, retries=CellRetries(4, 5.0))
+        await site.crew.run(site.rig.scheduler.stop)
+        return site
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        site = runner.run(main())
+    assert sum(site.called.values()) > 6
+    assert site.rig.scheduler.in_flight == 0

@@ -81,8 +81,7 @@ class AsyncLimiter(LeaseLimiter):
             self._timer = self.loop.call_at(self._origin_s + wake_s, self._time_passed)
 
     def _time_passed(self) -> None:
-        # Rounding may give a time just before the armed one: use the armed one.
-        self._now_s = max(self.now(), self._armed_s)
+        self.reach(self._armed_s)
         self._armed_s = NEVER
         self._timer = None
         self.admission.advance(self._now_s)

@@ -136,6 +136,10 @@ class LeaseLimiter:
             self._now_s = now
         return self._now_s
 
+    def reach(self, at_s: float) -> None:
+        """Makes it at least `at_s`: event loops round, and a timer may ring before its time."""
+        self._now_s = max(self.now(), at_s)
+
     def settle(self) -> None:
         """Wakes callers whose wait is over and schedules the next check; called on every change."""
         raise NotImplementedError

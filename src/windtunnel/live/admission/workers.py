@@ -7,7 +7,7 @@ call is under way.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from windtunnel.admission.dataset.cells import DatasetCell
 from windtunnel.admission.dataset.scheduler import DatasetScheduler
@@ -17,18 +17,25 @@ MOST_IN_A_ROW: Final = 32
 """Calls of one worker before it yields to the others, in case none of the calls ever waits."""
 
 
+class Clock(Protocol):
+    """The time that the scheduler is told, by its workers and by the calls they make."""
+
+    def now(self) -> float: ...
+    def reach(self, at_s: float) -> None: ...
+
+
 class CellWorkers:
     """The workers of one scheduler; must be created on their own event loop."""
 
     def __init__(
         self,
         scheduler: DatasetScheduler,
-        now: Callable[[], float],
+        clock: Clock,
         call: Callable[[DatasetCell], Awaitable[None]],
     ) -> None:
         """`call` processes a cell and reports its outcome to the scheduler, also when cancelled."""
         self._scheduler: Final = scheduler
-        self._now: Final = now
+        self._clock: Final = clock
         self._call: Final = call
         self._loop: Final = asyncio.get_running_loop()
         self._idle: Final = asyncio.Event()
@@ -37,7 +44,6 @@ class CellWorkers:
         self._look: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_s = NEVER
-        self._rung_s = 0.0
         self._fault: Exception | None = None
 
     async def run(self, stalled: Callable[[], None]) -> None:
@@ -50,7 +56,7 @@ class CellWorkers:
                     self._start()
                     if scheduler.is_done or (scheduler.is_stopping and scheduler.in_flight == 0):
                         break
-                    if scheduler.is_stalled(self._now()):
+                    if scheduler.is_stalled(self._clock.now()):
                         stalled()
                     await self._idle.wait()
                     if self._fault is not None:
@@ -77,7 +83,7 @@ class CellWorkers:
                 turns += 1
                 if turns % MOST_IN_A_ROW == 0:
                     await asyncio.sleep(0)
-                cell = self._scheduler.next_cell(self._now())
+                cell = self._scheduler.next_cell(self._clock.now())
                 if cell is not None and self._look is None:
                     # The call that ended may have made room for more than this one.
                     self._look = self._loop.call_soon(self._look_again)
@@ -100,8 +106,7 @@ class CellWorkers:
     def _start(self) -> None:
         """Starts the calls that may start, and sets a timer in case no call ends before."""
         assert self._tasks is not None
-        # Rounding may give a time just before the armed one: use the armed one.
-        scheduler, now = self._scheduler, max(self._now(), self._rung_s)
+        scheduler, now = self._scheduler, self._clock.now()
         while (cell := scheduler.next_cell(now)) is not None:
             worker = self._tasks.create_task(self._work(cell))
             self._workers[worker] = None
@@ -118,5 +123,6 @@ class CellWorkers:
 
     def _ring(self) -> None:
         self._timer = None
-        self._rung_s, self._armed_s = self._armed_s, NEVER
+        self._clock.reach(self._armed_s)
+        self._armed_s = NEVER
         self._idle.set()

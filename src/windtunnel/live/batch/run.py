@@ -81,7 +81,7 @@ class Runner:
         self._last: Final = len(self._work.graph) - 1
         self._names: Final = self._work.graph.names
         self._encode: Final = msgspec.json.Encoder().encode
-        self._crew: Final = CellWorkers(parts.scheduler, parts.limiter.now, self._call)
+        self._crew: Final = CellWorkers(parts.scheduler, parts.limiter, self._call)
         self._answered: Final[set[Route]] = set()
         self._refused: Final = parts.refused
         self._last_failure = ""
