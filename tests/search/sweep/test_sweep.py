@@ -64,6 +64,20 @@ def test_a_path_that_is_none_is_told_once_and_not_for_every_value() -> None:
     ]
 
 
+def test_faults_of_the_scenario_hide_none_of_what_is_varied() -> None:
+    with pytest.raises(InputError) as raised:
+        prepare(
+            Origin(BUSY, "busy.yaml", [*SHORT, "durration=3"]),
+            axes_of(["serving.pools.9.replicas=1..3", "serving.router.polcy=0.5..2"]),
+        )
+    lines = str(raised.value).splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [
+        "--set durration=3",
+        "--vary serving.pools.9.replicas=1",
+        "--vary serving.router.polcy=0.5",
+    ]
+
+
 def test_a_combination_that_is_refused_is_a_failed_point() -> None:
     sweep = a_sweep(
         "serving.pools.0.engine.max_num_batched_tokens=64,4096",

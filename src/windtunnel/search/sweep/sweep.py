@@ -53,9 +53,24 @@ def prepare(
     seed: int | None = None,
 ) -> Sweep:
     """Builds the sweep of a design, and checks as much as possible before the first run."""
-    plan = origin.plan(seed=seed)
+    try:
+        plan = origin.plan(seed=seed)
+    except InputError as error:
+        raise _with_faults_of_axes(error, origin, axes) from None
     settings = settings_of(axes, design, points, plan.seed)
     return prepare_points(origin, plan, axes, design, settings, seeds)
+
+
+def _with_faults_of_axes(error: InputError, origin: Origin, axes: Sequence[Axis]) -> InputError:
+    """Adds what is wrong with the varied settings to the faults of the scenario itself."""
+    found = {str(fault): fault for fault in error.faults}
+    for axis in axes:
+        try:
+            origin.plan(((axis.path, axis.at(0.0)),))
+        except InputError as more:
+            for fault in more.faults:
+                found.setdefault(str(fault), fault)
+    return one_sentence_per(list(found.values())[:MOST_FAULTS])
 
 
 def prepare_points(
