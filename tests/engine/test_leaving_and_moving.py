@@ -288,6 +288,22 @@ def test_a_request_that_would_end_with_the_step_in_which_it_is_cancelled_never_f
     assert free_blocks(server) == 1000
 
 
+def test_a_kept_prompt_that_was_cached_as_a_whole_holds_no_blocks(engine: Make) -> None:
+    server = engine(0, settings(compute_whole_hits=False), ONE_SECOND)
+    for number, at_s in enumerate([0.0, 8.0]):
+        leg = asks(number, 32, 1, at_s, prefix=shared(32))
+        leg.keeps_blocks = number == 1
+        until(server, at_s)
+        server.submit(leg, at_s)
+    until(server, math.inf)
+    assert leg.prefix_hit_tokens == 32
+    assert free_blocks(server) == 1000
+    if isinstance(server, Server):
+        assert server.blocks_held() == 0
+    server.let_go(leg, 20.0)
+    assert free_blocks(server) == 1000
+
+
 def test_a_kept_prompt_holds_its_blocks_until_it_is_let_go(engine: Make) -> None:
     """The next in line needs them: the server sleeps until then."""
     server = engine(0, settings(kv_blocks=11), ONE_SECOND)

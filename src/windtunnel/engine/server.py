@@ -737,8 +737,8 @@ class Server(Schedule):
         reserved = [*self._apart.values(), *self._transferred.requests(), *self._fetching.values()]
         for request in reserved:
             tokens = request.last if request.stage == KEPT else request.target
-            held += -(-tokens // self._size) - request.pinned_blocks + request.window_blocks
-            held += request.spare_blocks
+            held += -(-tokens // self._size) - request.pinned_blocks - request.unheld_blocks
+            held += request.window_blocks + request.spare_blocks
         return held
 
     # For a live driver, which hands out tokens as they are generated
