@@ -9,11 +9,13 @@ from types import FrameType
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import engine
 
 import windtunnel
 
 settings.register_profile("quick", max_examples=20, deadline=None)
 settings.register_profile("long", max_examples=2000, deadline=None)
+engine.MAX_SHRINKING_SECONDS = 20  # so that what failed is shown before the test's time is up
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # Whatever a test starts runs in the form that is under test.
