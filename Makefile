@@ -61,27 +61,31 @@ check: $(DEVELOPED)  ## style, types and import rules
 	@echo "== import rules"
 	@$(BIN)/lint-imports >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 
+# Some tests watch real processes in real time, beside a build that holds the cores. What failed gets
+# one more try, alone, and is named; draws and order are the same.
+define tested
+{ $(PYTEST) $(1) || { echo "== once more, only what failed: one that passes now depends on timing and wants mending"; \
+  $(PYTEST) -n 0 -x --last-failed --last-failed-no-failures none $(1); }; }
+endef
+
 # Long runs are left to the compiled tests, where there is a compiler.
 test-interpreted: $(DEVELOPED)  ## every test, on plain Python
 	@echo "== tests, interpreted (SEED=$(SEED) repeats this run)"
-	@WINDTUNNEL_FORM=interpreted $(PYTEST) $(if $(shell command -v cc),-m "not long")
+	@export WINDTUNNEL_FORM=interpreted; $(call tested,$(if $(shell command -v cc),-m "not long"))
 
 test-compiled: compile  ## the tests again, on compiled modules
 	@if $(PY) setup.py fresh; then \
-	  echo "== tests, compiled"; WINDTUNNEL_FORM=compiled $(PYTEST) -m "not once"; \
+	  echo "== tests, compiled"; export WINDTUNNEL_FORM=compiled; $(call tested,-m "not once"); \
 	else echo "== tests, compiled: skipped, there is no C compiler here"; fi
 
-# Without KUBECONFIG, a control plane is built from Go modules into the user's cache, once. These tests
-# watch real processes in real time, so what failed gets one more try, and is named.
+# Without KUBECONFIG, a control plane is built from Go modules into the user's cache, once.
 test-kubernetes: $(DEVELOPED)  ## the tests on a real Kubernetes API server (needs Go, or KUBECONFIG)
 	@why="$$($(PY) -m tests.kubernetes.control_plane missing)"; \
 	if [ -n "$$why" ]; then echo "== tests on Kubernetes: skipped, $$why"; exit 0; fi; \
 	if [ -z "$$KUBECONFIG" ]; then \
 	  echo "== building the API server, unless the cache has it (many minutes the first time)"; \
 	  $(PY) -m tests.kubernetes.control_plane build || exit 1; fi; \
-	echo "== tests on Kubernetes"; export WINDTUNNEL_KUBERNETES=1; $(PYTEST) -n 0 tests/kubernetes || { \
-	  echo "== once more, only what failed: one that passes now depends on timing and wants mending"; \
-	  $(PYTEST) -n 0 --last-failed --last-failed-no-failures none tests/kubernetes; }
+	echo "== tests on Kubernetes"; export WINDTUNNEL_KUBERNETES=1; $(call tested,-n 0 tests/kubernetes)
 
 apiserver: $(DEVELOPED)  ## build the API server of `windtunnel rehearse` (needs Go 1.21), and print its path
 	@$(PY) -m tests.kubernetes.control_plane apiserver
