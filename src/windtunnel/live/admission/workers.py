@@ -17,7 +17,7 @@ MOST_IN_A_ROW: Final = 32
 """Calls of one worker before it yields to the others, in case none of the calls ever waits."""
 
 
-class Clock(Protocol):
+class SchedulerClock(Protocol):
     """The time that the scheduler is told, by its workers and by the calls they make."""
 
     def now(self) -> float: ...
@@ -30,7 +30,7 @@ class CellWorkers:
     def __init__(
         self,
         scheduler: DatasetScheduler,
-        clock: Clock,
+        clock: SchedulerClock,
         call: Callable[[DatasetCell], Awaitable[None]],
     ) -> None:
         """`call` processes a cell and reports its outcome to the scheduler, also when cancelled."""
