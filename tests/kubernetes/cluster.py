@@ -20,6 +20,8 @@ from windtunnel.live.kubernetes.errors import (
 from windtunnel.live.kubernetes.resources import NAMESPACES, NODES, PODS, Meta, Object, Plain
 
 UNTIL_S: Final = 60.0
+EVICTED_S: Final = 150.0
+"""A pod whose eviction was allowed and then failed counts against its budget for two minutes."""
 LOOK_S: Final = 0.05
 
 
@@ -62,7 +64,7 @@ class Cluster:
                 return False
             return True
 
-        await self.until(evicted)
+        await self.until(evicted, EVICTED_S)
 
         async def gone() -> bool:
             try:
