@@ -16,12 +16,12 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import SETS, Stage, stage
 from tests.kubernetes.test_operate_command import operate, text_of
 from windtunnel.core.clock import unix_s
-from windtunnel.live.emulate.serving import listen
 from windtunnel.live.kubernetes.client import Client
 from windtunnel.live.kubernetes.errors import ApiError, KubernetesError, NotFound
 from windtunnel.live.kubernetes.resources import Plain, Unstructured
 from windtunnel.live.operate.webhooks import CONFIGURATIONS, NAME, Webhooks
 from windtunnel.live.rehearse.control_plane import free_port
+from windtunnel.live.serving import listen
 
 DAY_S = 86_400.0
 

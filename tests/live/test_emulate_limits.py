@@ -11,7 +11,7 @@ from tests.live.emulated import FALLS_SILENT_S, plan
 from windtunnel.cli.live.emulate import EmulateOptions, build_intake
 from windtunnel.live.emulate import app, connections
 from windtunnel.live.emulate.app import build_app
-from windtunnel.live.emulate.serving import MOST_CONNECTIONS, listen, serve
+from windtunnel.live.serving import MOST_CONNECTIONS, listen, serve
 
 POST = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"

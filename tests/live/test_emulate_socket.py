@@ -16,8 +16,8 @@ from windtunnel.cli.live.emulate import EmulateOptions, build_intake
 from windtunnel.core.errors import InputError
 from windtunnel.live.emulate.app import build_app
 from windtunnel.live.emulate.faults import ResponseFault
-from windtunnel.live.emulate.serving import listen, serve, url_of
 from windtunnel.live.filler import filler
+from windtunnel.live.serving import listen, serve, url_of
 
 openai = pytest.importorskip("openai")
 

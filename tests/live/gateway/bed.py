@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windtunnel.live.emulate.serving import listen
 from windtunnel.live.gateway.program import GatewayProgram
 from windtunnel.live.gateway.settings import read_settings
+from windtunnel.live.serving import listen
 from windtunnel.live.system import new_loop
 
 MODEL = "m"

@@ -94,7 +94,7 @@ def emulate(
     """
     from windtunnel.live.emulate.app import build_app
     from windtunnel.live.emulate.faults import parse_faults, parse_rate_limit
-    from windtunnel.live.emulate.serving import MOST_CONNECTIONS, listen, run
+    from windtunnel.live.serving import MOST_CONNECTIONS, listen, run
     from windtunnel.live.system import connections_allowed
 
     if not speedup > 0.0:

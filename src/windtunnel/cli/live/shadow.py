@@ -99,7 +99,7 @@ def run(
     /forecast.
     """
     from windtunnel.analysis.shadow.shadow import ShadowTick
-    from windtunnel.live.emulate.serving import listen
+    from windtunnel.live.serving import listen
     from windtunnel.live.shadow.program import ShadowProgram
     from windtunnel.report.page.shadow import shadow_page
     from windtunnel.report.terminal.layout import screen

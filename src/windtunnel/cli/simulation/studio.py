@@ -34,7 +34,7 @@ def studio(folder: Path, runs: Path, port: int, host: str, attached: tuple[str, 
     are shown while you type, charts update during a run, and a click explains a slow request.
     Ctrl-C stops it. The environment variable WINDTUNNEL_STUDIO_TOKEN may hold the token.
     """
-    from windtunnel.live.emulate.serving import EVERYWHERE, listen, run
+    from windtunnel.live.serving import EVERYWHERE, listen, run
     from windtunnel.studio.app import Studio, is_loopback, new_token
 
     if folder.is_file():

@@ -20,7 +20,6 @@ from windtunnel.core.system.extras import need
 from windtunnel.core.system.files import read_bounded
 from windtunnel.core.telemetry import Record
 from windtunnel.live.admin import admin_app, json_page, serve_admin
-from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.event_log import EventLogFile
 from windtunnel.live.gateway.access_log import AccessLog
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
@@ -44,6 +43,7 @@ from windtunnel.live.gateway.settings import (
 )
 from windtunnel.live.metrics import registry_of
 from windtunnel.live.rotation import LogLimits
+from windtunnel.live.serving import listen, url_of
 from windtunnel.live.system import connections_allowed, run_until_stopped, settle_memory
 from windtunnel.live.wire.connections import ServerAddress, ServerPool
 from windtunnel.live.wire.keys import Keys, read_keys

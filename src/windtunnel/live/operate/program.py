@@ -20,7 +20,6 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.system.extras import need
 from windtunnel.gangs.kubernetes.calls import EVENT, STATUS, ApiCall
 from windtunnel.live.admin import admin_app, serve_admin
-from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.event_log import EventLogFile
 from windtunnel.live.kubernetes.client import Client, open_client
 from windtunnel.live.kubernetes.config import load_config
@@ -35,6 +34,7 @@ from windtunnel.live.operate.mirror import LEASE, Mirror
 from windtunnel.live.operate.received import redacted
 from windtunnel.live.operate.writer import CallAnswer, Writer
 from windtunnel.live.rotation import LOG_LIMITS
+from windtunnel.live.serving import listen, url_of
 from windtunnel.live.system import run_until_stopped, settle_memory, unwrapped
 
 if TYPE_CHECKING:  # parts that do not run are not loaded: a restart is half a second faster

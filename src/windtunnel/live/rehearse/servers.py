@@ -34,7 +34,7 @@ from windtunnel.gangs.servers import (
     ServerPods,
 )
 from windtunnel.gangs.view import View
-from windtunnel.live.emulate.serving import listen, serve
+from windtunnel.live.serving import listen, serve
 
 LOOK_S: Final = 0.05
 """How often a draining server is checked."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 from windtunnel.analysis.shadow.shadow import OF_THE_RUN, Shadow, ShadowTick
 from windtunnel.core.clock import cpu_s
 from windtunnel.live.admin import admin_app, json_page
-from windtunnel.live.emulate.serving import serve
 from windtunnel.live.metrics import gauge, registry_of
+from windtunnel.live.serving import serve
 from windtunnel.live.shadow.cluster import ClusterSource
 from windtunnel.live.shadow.following import TrafficSource
 from windtunnel.live.system import run_until_stopped
