@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from windtunnel.analysis.explain.capacity import CapacityWait, why_short
+from windtunnel.analysis.explain.blame import why_short
 from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent
+from windtunnel.analysis.explain.missing import CapacityWait
 from windtunnel.analysis.explain.overview import important
 from windtunnel.analysis.explain.pool_sizes import PoolSizes, SizeChange
 from windtunnel.analysis.explain.steps import moment, took

@@ -44,6 +44,29 @@ class Missing(msgspec.Struct, frozen=True):
         return self.servers * max(0.0, min(self.end_s, end_s) - max(self.start_s, start_s))
 
 
+class CapacityWait(msgspec.Struct, frozen=True):
+    """A wait for servers of a pool."""
+
+    pool: str
+    start_s: float
+    end_s: float
+    server: str
+    """The server at which it waited, such as `main 3`; empty if none."""
+    since_s: float
+    """The time since which requests have been queued in that pool without a break: what caused that
+    queue also caused this wait."""
+    kept_s: float = 0.0
+    """How long the autoscaler keeps servers that it does not need."""
+    queued: bool = True
+    """Whether requests were queued since then; if not, the pool was only short of servers."""
+
+    @property
+    def helps_until_s(self) -> float:
+        """The time until which more servers would have helped: a request stays on the server it is
+        queued on."""
+        return self.start_s if self.server else self.end_s
+
+
 class QueuedSpan(msgspec.Struct, frozen=True):
     """A wait, and the queue that it was part of."""
 

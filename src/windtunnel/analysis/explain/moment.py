@@ -4,9 +4,11 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.analysis.explain.capacity import CapacityWait, kept_s, why_short
+from windtunnel.analysis.explain.blame import why_short
 from windtunnel.analysis.explain.history import LoggedEvent
+from windtunnel.analysis.explain.limits import kept_s
 from windtunnel.analysis.explain.machines import CONFIGURING, CREATING
+from windtunnel.analysis.explain.missing import CapacityWait
 from windtunnel.analysis.explain.run import RunReader
 from windtunnel.analysis.explain.steps import (
     FAULT,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from windtunnel.analysis.explain.capacity import emptied
+from windtunnel.analysis.explain.blame import emptied
 from windtunnel.analysis.explain.decision import ExplainedDecision, explain_decision
 from windtunnel.analysis.explain.history import SHORT, ControlHistory, LoggedEvent
 from windtunnel.analysis.explain.moment import ExplainedMoment, explain_moment, without_machines

@@ -5,16 +5,10 @@ from math import nextafter
 import msgspec
 
 from windtunnel.analysis.explain.account import PAUSED, TimeInterval, intervals_of
-from windtunnel.analysis.explain.capacity import (
-    CapacityWait,
-    causes_of,
-    kept_s,
-    loss,
-    of_fault,
-    ready,
-)
+from windtunnel.analysis.explain.blame import causes_of, loss, of_fault, ready
 from windtunnel.analysis.explain.history import LEAK, RATE_LIMITS, SLOWS, FaultHistory
-from windtunnel.analysis.explain.missing import LEAST_SHARE
+from windtunnel.analysis.explain.limits import kept_s
+from windtunnel.analysis.explain.missing import LEAST_SHARE, CapacityWait
 from windtunnel.analysis.explain.run import ExplainedRun, FullRequestRow, RunReader
 from windtunnel.analysis.explain.sentences import (
     ahead_of,

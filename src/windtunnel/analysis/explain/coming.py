@@ -1,0 +1,302 @@
+"""The servers of a pool that were requested and not ready: how each came, and what delayed it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+
+from windtunnel.analysis.explain.history import (
+    GONE,
+    READY,
+    STARTING,
+    UNSCHEDULABLE,
+    ControlHistory,
+    FaultHistory,
+    LoggedEvent,
+    ReplicaLife,
+)
+from windtunnel.analysis.explain.machines import Arrival, arrival_of, arrivals_of
+from windtunnel.analysis.explain.missing import CapacityWait, Missing
+from windtunnel.analysis.explain.steps import (
+    AUTOSCALER,
+    FLEET,
+    GANG,
+    MACHINE,
+    POOL,
+    SERVER,
+    Cause,
+    CauseStep,
+    moment,
+    took,
+)
+from windtunnel.core.vocabulary import RUN_BEGINS
+
+MOST_NAMED = 3
+"""Limit on the faults, losses and reasons that are listed individually."""
+SHUTS = ("quota-exhaustion", "provider-outage", "capacity-shortage")
+"""Faults in which the provider creates no machines."""
+INFINITE = float("inf")
+
+
+class DelayPart(msgspec.Struct, frozen=True):
+    """A part of the time until a replica was ready, and its cause."""
+
+    seconds: float
+    layer: str
+    cause: Cause
+    says: str
+    at_s: float
+    ids: list[str] = []
+
+
+def coming_of(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
+    """Replicas that were pending or starting during the wait or the queue before it; the first
+    ready one first."""
+    found = [
+        life
+        for life in history.lives
+        if life.pool == wait.pool
+        and life.asked_s <= wait.end_s
+        and life.since.get(READY, INFINITE) > wait.since_s
+        and life.since.get(GONE, INFINITE) > wait.since_s
+        and life.since.get(READY) != life.asked_s
+    ]
+    found.sort(key=lambda life: (life.since.get(READY, INFINITE), life.server))
+    return found
+
+
+def late_of(
+    coming: list[ReplicaLife], struck: list[ReplicaLife], wait: CapacityWait
+) -> list[Missing]:
+    """Servers until they were ready, without those that replace servers which a fault took."""
+    taken = {life.server for life in struck}
+    return [
+        Missing(wait.since_s, life.since.get(READY, life.since.get(GONE, INFINITE)))
+        for life in coming
+        if life.instead_of is None or life.instead_of.server not in taken
+    ]
+
+
+def delayed_by(coming: list[ReplicaLife], wait: CapacityWait, fault: FaultHistory) -> list[Missing]:
+    """Servers that would have been ready earlier, at most by the time that a fault lasted."""
+    found = []
+    for life in coming:
+        ready_s = min(life.since.get(READY, INFINITE), wait.end_s)
+        late_s = fault.overlap_s(wait.since_s, ready_s)
+        if late_s:
+            found.append(Missing(max(wait.since_s, ready_s - late_s), ready_s))
+    return found
+
+
+def outlasts(coming: list[ReplicaLife], wait: CapacityWait) -> bool:
+    """Whether servers were short for longer after the last of these was ready than before."""
+    last_s = max(life.since.get(READY, INFINITE) for life in coming)
+    return wait.helps_until_s - last_s > last_s - wait.since_s
+
+
+def shut_by(
+    faults: list[FaultHistory], coming: list[ReplicaLife], root: CauseStep | None
+) -> FaultHistory | None:
+    """The fault during which no machine was available, if the first replica waited for one.
+
+    A shortage that the fleet reported before the fault is not caused by it.
+    """
+    if root is None or (STARTING in coming[0].since and root.layer != FLEET):
+        return None
+    reported = root.layer == FLEET and READY not in coming[0].since
+    found = [one for one in faults if one.kind in SHUTS and (not reported or one.at_s <= root.time)]
+    return found[0] if found else None
+
+
+def how_came(
+    history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait
+) -> tuple[list[CauseStep], CauseStep]:
+    """How the first replica became ready, and the longest part of that delay."""
+    first = _closest(history, coming, wait)
+    steps = []
+    decision = history.decisions.get(first.by)
+    if decision is not None:
+        steps.append(_decided(decision, wait))
+    elif first.instead_of is None:
+        why = "to keep the size of the pool" if first.reason == RUN_BEGINS else first.reason
+        says = f"{first.title} was requested: {why}"
+        steps.append(CauseStep(first.asked_s, POOL, says))
+    steps.append(_way(first))
+    steps += _unplaced(history, first)
+    for came in arrivals_of(history, first):
+        order = came.order
+        says = (
+            f"{first.title} waited for the machine {came.machine}: ordered "
+            f"{took(max(0.0, order.time - first.asked_s))} later, {came.in_words()}"
+        )
+        steps.append(CauseStep(order.time, MACHINE, says, [order.id], came.seconds))
+    ready_s = first.since.get(READY, INFINITE)
+    if wait.server and wait.server != first.title and ready_s < wait.end_s:
+        rest_s = wait.end_s - max(ready_s, wait.start_s)
+        says = f"for the other {took(rest_s)} it stayed queued on {wait.server}"
+        steps.append(CauseStep(ready_s, SERVER, says, [], {"queued there": rest_s}))
+    missing = [life for life in coming if STARTING not in life.since]
+    if missing:
+        steps += [step for step in _held(history, missing, wait) if step not in steps]
+    asking = _until_requested(history, first, wait)
+    if asking and first.asked_s > wait.helps_until_s:
+        return steps, _longest(asking, first, "requested")
+    if READY not in first.since:
+        held = _held(history, [first], wait)
+        return steps, held[-1] if held else _way(first)
+    parts = _parts(history, first, wait)
+    # A gang cannot be placed before its machine arrives: placing it after the wait is no cause.
+    begun = [part for part in parts if part.layer != GANG or part.at_s <= wait.helps_until_s]
+    return steps, _longest(parts, first, "ready", begun or parts[:1])
+
+
+def _closest(history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait) -> ReplicaLife:
+    """The replica that was ready first; if none was, the first one whose machines had arrived."""
+    if READY in coming[0].since:
+        return coming[0]
+    gangs = {gang for life in coming for gang in life.gangs}
+    late = {came.order.data.get("gang") for came in _not_arrived(history, gangs, wait)}
+    return next((life for life in coming if late.isdisjoint(life.gangs)), coming[0])
+
+
+def _not_arrived(history: ControlHistory, gangs: set[str], wait: CapacityWait) -> list[Arrival]:
+    """Machines ordered for these gangs that had not arrived while they would have helped."""
+    until_s = wait.helps_until_s
+    return [
+        came
+        for machine in history.of_machine
+        if (came := arrival_of(history, machine, until_s)) is not None
+        and _is_for(came.order, gangs, wait.pool)
+        and (came.end_s is None or came.end_s > until_s)
+    ]
+
+
+def _unplaced(history: ControlHistory, life: ReplicaLife) -> list[CauseStep]:
+    """Why the gangs of a replica were unschedulable before it had a machine."""
+    placed_s = life.since.get(STARTING, INFINITE)
+    reported = {
+        one.name: one
+        for one in history.happenings
+        if one.kind == UNSCHEDULABLE
+        and one.name in life.gangs
+        and life.asked_s <= one.time < placed_s
+    }
+    return [
+        CauseStep(
+            one.time,
+            GANG,
+            f"the gang {name} was unschedulable: {one.reason}",
+            [one.id],
+            cause=Cause.GANG,
+        )
+        for name, one in list(reported.items())[:MOST_NAMED]
+    ]
+
+
+def _decided(decision: LoggedEvent, wait: CapacityWait) -> CauseStep:
+    data = decision.data
+    when = decision.time - wait.start_s
+    relative = f"{took(-when)} before" if when <= 0 else f"{took(when)} after"
+    says = (
+        f"{decision.id} {relative}: {data['current']} -> {data['target']}, on what was seen at "
+        f"{moment(data['seen'])}. {decision.reason}"
+    )
+    return CauseStep(decision.time, AUTOSCALER, says, [decision.id])
+
+
+def _way(life: ReplicaLife) -> CauseStep:
+    """How long a replica took to become ready, by state."""
+    order = [state for state in ("pending", "starting", "ready") if state in life.since]
+    seconds: dict[str, float] = {
+        state: life.since[later] - life.since[state] for state, later in pairwise(order)
+    }
+    parts = ", ".join(f"{state} for {took(value)}" for state, value in seconds.items() if value)
+    if READY in life.since:
+        says = f"{life.title} was the first: {parts}, ready at {moment(life.since[READY])}"
+    elif GONE in life.since:
+        says = f"{life.title} was abandoned at {moment(life.since[GONE])}: {life.ended}"
+    else:
+        says = f"{life.title} never became ready: {order[-1]} until the end"
+    cause = Cause.COLD_START if STARTING in life.since else Cause.GANG
+    return CauseStep(life.asked_s, SERVER, says, [], seconds, cause)
+
+
+def _is_for(event: LoggedEvent, gangs: set[str], pool: str) -> bool:
+    """Whether a machine or need was for these gangs or, if it names no gang, for their pool."""
+    if event.data.get("gang"):
+        return event.data["gang"] in gangs
+    return event.data.get("pool") == pool
+
+
+def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait) -> list[CauseStep]:
+    """Why replicas were not placed: their gang, or a fleet without a machine."""
+    steps = [step for life in lives[:1] for step in _unplaced(history, life)]
+    gangs = {gang for life in lives for gang in life.gangs}
+    for came in _not_arrived(history, gangs, wait):
+        says = f"the machine {came.machine} was ordered, and had not arrived"
+        ids = [came.order.id]
+        steps.append(CauseStep(came.order.time, MACHINE, says, ids, cause=Cause.MACHINE))
+    steps += [
+        CauseStep(
+            one.time,
+            FLEET,
+            f"{one.name} had too few machines: {one.reason}",
+            [one.id],
+            cause=Cause.QUOTA,
+        )
+        for one in history.short(wait.end_s, wait.pool)
+        if _is_for(one, gangs, wait.pool)
+    ][:MOST_NAMED]
+    return steps
+
+
+def _until_requested(
+    history: ControlHistory, life: ReplicaLife, wait: CapacityWait
+) -> list[DelayPart]:
+    """The delay from the start of the queue until the autoscaler requested a replica, by part."""
+    parts = []
+    ids = [life.by] if life.by else []
+    decision = history.decisions.get(life.by) if life.instead_of is None else None
+    if decision is not None:
+        seen_s = decision.data["seen"]
+        for start_s, end_s, until in (
+            (wait.since_s, seen_s, "until the autoscaler's next evaluation"),
+            (seen_s, decision.time, "until metrics reached the autoscaler"),
+            (decision.time, life.asked_s, "until the autoscaler's order was applied"),
+        ):
+            took_s = end_s - start_s
+            parts.append(DelayPart(took_s, AUTOSCALER, Cause.AUTOSCALER, until, start_s, ids))
+    return [part for part in parts if part.seconds > 0.0]
+
+
+def _parts(history: ControlHistory, life: ReplicaLife, wait: CapacityWait) -> list[DelayPart]:
+    """The delay until a replica was ready, by part: from the queue or, without a decision, the
+    request on."""
+    parts = _until_requested(history, life, wait)
+    placed_s = life.since.get(STARTING, life.since[READY])
+    at_s = life.asked_s
+    for came in arrivals_of(history, life)[-1:]:
+        order = came.order
+        cycle = "until the fleet's next cycle"
+        parts.append(DelayPart(order.time - at_s, FLEET, Cause.MACHINE, cycle, at_s, [order.id]))
+        at_s = max(at_s, order.time)
+        for part, seconds in came.seconds.items():
+            says = f"for the machine {came.machine} {part}"
+            parts.append(DelayPart(seconds, MACHINE, Cause.MACHINE, says, at_s, [order.id]))
+            at_s += seconds
+    parts.append(DelayPart(placed_s - at_s, GANG, Cause.GANG, "to be placed", at_s))
+    load_s = life.since[READY] - placed_s
+    parts.append(DelayPart(load_s, SERVER, Cause.COLD_START, "to load the model", placed_s))
+    return [part for part in parts if part.seconds > 0.0]
+
+
+def _longest(
+    parts: list[DelayPart], life: ReplicaLife, until: str, among: list[DelayPart] | None = None
+) -> CauseStep:
+    total_s = sum(part.seconds for part in parts)
+    longest = max(among or parts, key=lambda part: part.seconds)
+    part = f"of which {took(longest.seconds)}" if len(parts) > 1 else "all of it"
+    says = f"{life.title} was {until} after {took(total_s)}, {part} {longest.says}"
+    seconds = {part.says: part.seconds for part in parts}
+    return CauseStep(longest.at_s, longest.layer, says, longest.ids, seconds, longest.cause)
