@@ -17,9 +17,9 @@ KIB = 1024
 INTRODUCTION = """\
 # Catalog
 
-The names that `model` and `accelerator` of a scenario know. Case does not matter, nor does what
-publishers add to a name: `meta-llama/Llama-3.1-8B-Instruct` is `llama-3.1-8b`, `NVIDIA H200` is
-`h200`. Quantised checkpoints are named as they are published: `Qwen/Qwen3-32B-FP8`,
+Names for `model` and `accelerator` in a scenario. Case and publishers' additions are ignored:
+`meta-llama/Llama-3.1-8B-Instruct` is `llama-3.1-8b`, `NVIDIA H200` is `h200`. Quantised
+checkpoints have their published names: `Qwen/Qwen3-32B-FP8`,
 `nvidia/Llama-3.3-70B-Instruct-NVFP4`, `qwen2.5-7b-awq`, `llama-3.1-8b-w4a16`.
 """
 
@@ -28,8 +28,8 @@ For others give the path of a Hugging Face `config.json`, or its folder. `NAME-t
 GPU's part of a model under tensor parallelism over N. Names of the same shape work too:
 `deepseek-r1`, `qwen3-235b-a22b-thinking-2507`, `kimi-k2-thinking`, `glm-4.6`.
 
-Parameters are in billions; *active* are those that one token is multiplied with. KV bytes per token
-are of all layers, in the cache's precision, without what sliding windows save. Context is the
+Parameters are in billions; *active* are those used for one token. KV bytes per token count all
+layers, in the cache's precision, without savings by sliding windows. Context is the
 default of `max_model_len`.
 """
 
@@ -38,7 +38,7 @@ Peaks are dense; without such a unit (a dash) numbers are converted to bf16. Mem
 driver reports, where known. The link is per GPU and direction. Prices are examples of on-demand
 prices in 2025 and 2026; set your own. [*Profile*](../explanation/step-time-models.md#profiles) is
 the default of the `physics` step-time model: a name if fitted to this accelerator, *scaled* from
-the nearest measured one, or *generic*: nothing similar was measured.
+the nearest measured one, or *generic* if nothing similar was measured.
 """
 USUAL = ("NVIDIA data sheet", "AMD data sheet", "Google Cloud documentation")
 

@@ -26,7 +26,7 @@ PAGE = Path(__file__).parent / "reference" / "fleet.md"
 INTRODUCTION = f"""\
 # The fleet on Kubernetes
 
-What [`windtunnel operate --fleet FILE`](../how-to/get-machines-on-kubernetes.md) reads and writes. The file has `fleet`, as in a [scenario](scenario.md), and `live.fleet`, below (`*`: required). `machines.initial`, `provisioning` and `replaced_after` have no effect; `machines.min` are kept once they were needed; `machines.max` limits NodeClaims, not existing nodes.
+What [`windtunnel operate --fleet FILE`](../how-to/get-machines-on-kubernetes.md) reads and writes. The file has `fleet`, as in a [scenario](scenario.md), and `live.fleet`, below (`*`: required). `machines.initial`, `provisioning` and `replaced_after` have no effect; `machines.min` machines are kept once they were needed; `machines.max` limits NodeClaims, not existing nodes.
 
 ## States of a machine
 
@@ -36,9 +36,9 @@ What [`windtunnel operate --fleet FILE`](../how-to/get-machines-on-kubernetes.md
 - configured: without the taint
 - draining: cordoned; pods are evicted
 - deleting: the NodeClaim is being deleted
-- failed: lost, or about to be (see notices)
+- failed: lost, or about to be ([notices](#notices-and-losses))
 
-How orders are kept:
+Where state is stored:
 
 - A NodeClaim is named `FLEET-POOL-NUMBER`, so a machine never has two. Its annotation `{NOTE}` has the order under way.
 - Demand is stored in the ConfigMap `{NAME}-FLEET-SHARD` before a machine is ordered, up to 900 KiB (about 6,000 machines). The Lease of the same name says which operator decides; its `leaseTransitions` is part of the epoch.
@@ -47,17 +47,17 @@ How orders are kept:
 ## Objects
 
 - Labels of NodeClaims: `{FLEET}`, `{POOL}`, `{MACHINE}`, `windtunnel.dev/accelerator` and the pool's, which Karpenter copies to the node. Without `karpenter.sh/nodepool`, Karpenter neither consolidates nor expires these claims.
-- Spec of NodeClaims: `requirements` from `instance_types`, the pool's zone, if any, the capacity type (`bare-metal` as `on-demand`), and `requirements`; `resources.requests` of accelerators, and the pool's `cpu` and `memory`, if any; taints of the pool and `{IDLE_TAINT}`; `expireAfter: Never`.
-- Nodes: the taint `{IDLE_TAINT}`; while draining `spec.unschedulable`, with the annotation `{CORDONED}` that says why; and the label `{NEED}`. Others' cordons are left alone.
+- Spec of NodeClaims: `requirements` from `instance_types`, the pool's zone, the capacity type (`bare-metal` as `on-demand`) and `requirements`; `resources.requests` of accelerators and the pool's `cpu` and `memory`; taints of the pool and `{IDLE_TAINT}`; `expireAfter: Never`.
+- Nodes: the taint `{IDLE_TAINT}`; while draining `spec.unschedulable`, with the annotation `{CORDONED}` that says why; and the label `{NEED}`. Cordons by others are left alone.
 - Pods are evicted through `pods/eviction`, within disruption budgets, and retried after 5 s. Pods of DaemonSets, static pods and ended pods do not count. A pod with `{DO_NOT_DISRUPT}: "true"` is only evicted from a machine that is taken away.
 
 ## Which pods get machines
 
-Pods that kube-scheduler or, with `--place`, gang placement marks `Unschedulable` (condition `PodScheduled`). They are packed into machines as in a simulation: `nodeSelector`, required node affinity, tolerations and `required` topology of gangs count; `podAffinity` and spreads do not. Gangs that must share a label that only some nodes have, such as a rack, get existing nodes only. A pod that fits no kind of machine gets the event `FleetNoKind`.
+Machines are ordered for pods that kube-scheduler or, with `--place`, gang placement marks `Unschedulable` (condition `PodScheduled`). They are packed into machines as in a simulation: `nodeSelector`, required node affinity, tolerations and `required` topology of gangs count; `podAffinity` and spreads do not. Gangs that must share a label that only some nodes have, such as a rack, get only existing nodes. A pod that fits no kind of machine gets the event `FleetNoKind`.
 
 ## Notices and losses
 
-A node with one of the taints {", ".join(f"`{one}`" for one in NOTICES)}, or whose NodeClaim another program deletes, will be taken away. Its need gets another machine at once, and its pods are evicted.
+A node will be taken away if it has one of the taints {", ".join(f"`{one}`" for one in NOTICES)}, or if another program deletes its NodeClaim. Its need gets another machine at once, and its pods are evicted.
 If a NodeClaim disappears before it was `Initialized`, Karpenter had no capacity: its instance type, zone and capacity type are not tried again for 30 s, doubling up to 10 min. A node that is gone, or not ready for `lost_after`, is replaced, unless more than half of the nodes are not ready.
 
 ## Events, logs and metrics

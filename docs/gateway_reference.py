@@ -20,7 +20,7 @@ INTRODUCTION = """\
 
 `windtunnel gateway --help` lists the options; [how to use it](../how-to/put-a-gateway-in-front-of-servers.md).
 
-In the file, `serving.router`, `serving.admission` and `slo` are those of a [scenario](scenario.md); `live` is below (`*`: required). `--set` overrides any key. Without a file routing is `weighted`, and every request is admitted.
+In the file, `serving.router`, `serving.admission` and `slo` are as in a [scenario](scenario.md); `live` is below (`*`: required). `--set` overrides any key. Without a file routing is `weighted`, and every request is admitted.
 
 ## Paths
 
@@ -32,15 +32,15 @@ In the file, `serving.router`, `serving.admission` and `slo` are those of a [sce
 
 With `live.picker` or `--picker-port`, gRPC: `envoy.service.ext_proc.v3.ExternalProcessor`, and `grpc.health.v1.Health` with the services `liveness` and `readiness`.
 
-On `live.admin`: `/metrics` for Prometheus, `/healthz`, `/readyz` (503 until a server is ready, and while stopping), and `/servers`, the state of each, and why it gets no requests.
+On `live.admin`: `/metrics` for Prometheus, `/healthz`, `/readyz` (503 until a server is ready, and while stopping), and `/servers`: the state of each server, and why it gets no requests.
 
-`--dry-run` sends no request to a server: its answer is the decision (`server`, `reason`, `prefill_server`) or the refusal. It is for mirrored traffic (nginx's `mirror`); load is what servers publish. Not with a picker.
+With `--dry-run` no request is sent to a server: the answer is the decision (`server`, `reason`, `prefill_server`) or the refusal. It is for mirrored traffic (nginx's `mirror`), takes load from the servers' metrics, and does not work with a picker.
 
 ## What passes, and what does not
 
 - The body passes unchanged, except that `stream_options.include_usage` is added to streams (and the usage chunk removed for clients that did not ask; not with `live.usage: false`) and `kv_transfer_params` is removed.
 - Headers of the connection, of identity (`authorization`, `cookie`) and of routing (`x-gateway-*`, `x-prefiller-host-port`, `x-data-parallel-rank`) do not reach servers. `x-request-id` is kept or made; `traceparent` gets a span of the gateway.
-- `Upgrade` is ignored. A transfer encoding other than `chunked` is refused (501). A server's status below 100 or above 599 is a bad answer (502). Of several answers the client gets the first, and the connection is dropped (`windtunnel_unrequested_answers_total`).
+- `Upgrade` is ignored. A transfer encoding other than `chunked` is refused (501). A server's status below 100 or above 599 is a bad answer (502). If a server sends several answers, the client gets the first, and the connection is dropped (`windtunnel_unrequested_answers_total`).
 
 Request headers:
 
@@ -55,7 +55,7 @@ With a token bucket or `budgets`, answers have `x-ratelimit-limit-tokens`, `-rem
 
 ## The access log
 
-`live.access_log` has a line of JSON per request: `time` (Unix, of its end), `id`, `path`, `status` (499: the client left before it got one), `outcome`, `reason`, `tenant`, `slo`, `model`, `stream`,
+`live.access_log` has a JSON line per request: `time` (Unix, of its end), `id`, `path`, `status` (499: the client left before it got one), `outcome`, `reason`, `tenant`, `slo`, `model`, `stream`,
 `attempts`, `server`, `queued_s`, `first_byte_s`, `duration_s`, `prompt_tokens`, `cached_tokens`, `output_tokens` (estimated if cut off). The outcome of an invalid request is `invalid`, without a ready server (503) `rejected`. It has no prompts, keys or client addresses.
 
 ## How a request ends
@@ -72,7 +72,7 @@ def page() -> str:
     parts.append("\n".join(rows) + "\n")
     parts.append(
         "## The event log\n\n"
-        "`live.log` has a line of JSON for every fact (a request arrived, a server was observed) "
+        "`live.log` has a JSON line for every fact (a request arrived, a server was observed) "
         f"and decision ({', '.join(f'`{name}`' for name in DECISIONS)}). Each start is appended; a "
         "file that another process writes is refused. [`windtunnel audit`]"
         "(../how-to/put-a-gateway-in-front-of-servers.md#check-what-it-decided) replays it.\n"
