@@ -43,9 +43,8 @@ GROUPS = {
     ".": ("First steps and single layers", "Each shows one mechanism."),
     "library": (
         "Situations",
-        "What every team that serves models meets, each in a second or two. "
-        "`tests/scenarios/bands.yaml` holds each to its figures, and names the change that breaks "
-        "them.",
+        "Situations that every team that serves models meets; each runs in a second or two. A test "
+        "holds each to the figures in `tests/scenarios/bands.yaml`.",
     ),
     "incidents": (
         "Incidents",
@@ -60,10 +59,10 @@ OTHERS = """\
 |---|---|
 | `batch` | prompts for [`windtunnel batch`](../docs/how-to/run-a-batch.md): `columns.yaml` \
 makes a summary, a headline, questions and a page of every article in `articles.jsonl`; \
-`requests.jsonl` is in the format of OpenAI's Batch API |
+`requests.jsonl` has the format of OpenAI's Batch API |
 | `gangs` | for [`windtunnel gangs`](../docs/how-to/see-why-a-gang-waits.md): `disaggregated.yaml` \
-is a PodCliqueSet of routers, prefill and decode engines, pairs of which must be in one rack of \
-`cluster.yaml`; `guaranteed-and-elastic.yaml` can live on three pods a copy and grows to ten |
+is a PodCliqueSet of routers and of prefill and decode engines whose pairs must be in one rack of \
+`cluster.yaml`; `guaranteed-and-elastic.yaml` needs three pods per replica and grows to ten |
 | `manifests` | manifests that scenarios name |
 | `notebooks` | three [notebooks](../docs/how-to/use-it-from-python.md) |
 """

@@ -24,13 +24,13 @@ POLL_S = 0.05
 
 
 class Endpoint:
-    """Serves eight at once and refuses the rest; counts what it hears."""
+    """Serves eight calls at once and refuses the rest; counts outcomes."""
 
     def __init__(self) -> None:
         self.serving = self.answered = self.refused = 0
 
     def call(self, now_s: float) -> tuple[float, Outcome]:
-        """When the caller hears, and what."""
+        """When the answer comes, and its outcome."""
         if self.serving == SERVES:
             return now_s + REFUSAL_S, Outcome.RATE_LIMITED
         self.serving += 1
@@ -45,14 +45,14 @@ class Endpoint:
 
 
 class Polling:
-    """The old rule: a place or none, and again in 50 ms."""
+    """The old rule: a free slot, or another look in 50 ms."""
 
     def __init__(self) -> None:
         self.endpoint, self.now_s = Endpoint(), 0.0
         self.looks = self.in_flight = 0
 
     def run(self) -> None:
-        """Entries are a time, who, and what it hears; None when it only looks again."""
+        """Entries are a time, a caller, and its outcome; None when it only looks again."""
         agenda: list[tuple[float, int, Outcome | None]] = [
             (0.0, who, None) for who in range(CALLERS)
         ]
