@@ -82,11 +82,11 @@ def test_a_gang_below_its_minimum_is_ended_and_placed_anew() -> None:
         for found in both
     ]
     assert fired == [[], [2440.0]]
-    said("the gang is ended after", "never", format_duration(2440.0))
+    said("the gang is terminated after", "never", format_duration(2440.0))
     available = [f"{one['available']} of {one['replicas']}" for f in both for one in f["sets"]]
     said("engines available after 2 h", *available)
     held = [str(held_for_nothing(found)) for found in both]
-    said("GPUs of machines that work, held by a gang that does not", *held)
+    said("GPUs of healthy machines, held by the broken gang", *held)
     why = both[0]["pending"]["chat-0"]
     assert why.endswith(
         "in rack gpu-rack-0, where the others of chat-0 are; 0 fit there, 2 elsewhere"
