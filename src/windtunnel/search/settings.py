@@ -121,7 +121,8 @@ class ModelChoices(Section):
     )
     replicas: CountRange | None = Field(
         default=None,
-        description="Number of those. Default: from the fewest possible to eight times as many.",
+        description="Number of such servers. Default: from the fewest possible to eight times as "
+        "many.",
     )
     prefill_decode: PrefillDecodeCounts | None = Field(
         default=None,

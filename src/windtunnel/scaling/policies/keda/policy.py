@@ -40,7 +40,7 @@ Begins = Annotated[str, Text("a date and time")]
 BEGINS = "Date and time at the start of the run, in UTC unless it has an offset."
 Activation = Annotated[float, Number(-(10**9), 10**9)]
 Above = Annotated[float, Number(-(10**9), 10**9)]
-ABOVE = "Measured is 1 while the metric is above this and 0 otherwise, as by PromQL's `> bool`."
+ABOVE = "Its value is 1 while the metric is above this and 0 otherwise, as with PromQL's `> bool`."
 
 
 class KedaMetric(HpaMetric):

@@ -67,12 +67,12 @@ class ControllerRestart(LastingFault):
     """A controller loses its memory and restarts from what it can observe."""
 
     kind: Literal["controller-restart"]
-    controller: Controller = Field(description="Which one; `gateway` is the router, too.")
+    controller: Controller = Field(description="Which one; `gateway` includes the router.")
     for_s: Length | None = Field(
         default=None,
         serialization_alias="for_",
-        description="How long a gateway or autoscaler is away. Default, and other controllers: "
-        "not at all.",
+        description="How long a gateway or autoscaler is down. Default: it is back at once, as "
+        "other controllers always are.",
     )
 
     @property
