@@ -146,7 +146,7 @@ def _sleeper(servers: list[Server]) -> str | None:
 
 
 def _agenda_is_in_order(simulation: Simulation) -> str | None:
-    return simulation.cluster.agenda.fault()
+    return simulation.cluster.agenda.fault() or simulation.control.fault()
 
 
 def _changed_servers_are_on_time(simulation: Simulation) -> str | None:
@@ -154,7 +154,7 @@ def _changed_servers_are_on_time(simulation: Simulation) -> str | None:
         noted_s = server.appointment.wake_s
         if server.wake_s != noted_s:
             return f"server {server.index} acts at {server.wake_s} s, noted is {noted_s} s"
-    return None
+    return simulation.control.fault()
 
 
 def _limits_are_kept(simulation: Simulation) -> str | None:

@@ -36,6 +36,7 @@ class ControlPlane:
         self.lifecycle: Final = lifecycle
         self.autoscaling: Final = autoscaling
         self.faults: Final = faults
+        self.next_s = math.inf  # when the first of them acts
         self.components: Final[list[Component]] = [lifecycle]
         if autoscaling is not None:
             self.components.append(autoscaling)
@@ -43,6 +44,23 @@ class ControlPlane:
             self.components.append(lifecycle.infrastructure)
         if faults is not None:
             self.components.append(faults.schedule)
+
+    def moved(self) -> None:
+        """Notes when the first component acts, after one has acted or a replica has gone.
+
+        Nothing else changes their times, and most events of a run are of requests.
+        """
+        self.next_s = self._first_s()
+
+    def _first_s(self) -> float:
+        return min([one.next_s() for one in self.components])
+
+    def fault(self) -> str | None:
+        """Describes a component that would act at another time than noted; None without one."""
+        first_s = self._first_s()
+        if self.next_s == first_s:
+            return None
+        return f"the control plane acts at {first_s} s, noted is {self.next_s} s"
 
     @property
     def helps(self) -> bool:
@@ -198,8 +216,8 @@ class Simulation:
         granting = self.cluster.granting
         # The times of requests and servers are read directly: most events are theirs.
         traffic, timers, agenda = self.traffic, self.requests.timers, self.cluster.agenda
-        startups = self.lifecycle.startups
-        controlled = len(self.control.components) > 1
+        control = self.control
+        control.moved()
         while self.early is None:
             component: Component = self._arrivals
             now_s = traffic.next_s
@@ -208,7 +226,7 @@ class Simulation:
             if agenda.next_s < now_s:
                 component, now_s = self._steps, agenda.next_s
             first: Component | None = None
-            if controlled or startups.next_s < now_s:
+            if control.next_s < now_s:
                 first = self._first_of_control(now_s)
                 if first is not None:
                     component, now_s = first, first.next_s()
@@ -223,6 +241,9 @@ class Simulation:
                 self.requests.use_room()
             if vacated:
                 self.lifecycle.retire(now_s)
+                control.moved()
+            elif first is not None:
+                control.moved()
             if check is not None:
                 check(self)
             if self.events % EVENTS_PER_LOOK == 0 or first is not None:
