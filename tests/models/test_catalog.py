@@ -140,6 +140,8 @@ def test_hugging_face_ids_name_the_same_shapes(text: str, name: str) -> None:
         ("nvidia/Llama-3.3-70B-Instruct-NVFP4", "llama-3.3-70b", 0.5625, 0.5625, 1.0, "fp4"),
         ("RedHatAI/Llama-3.3-70B-NVFP4", "llama-3.3-70b", 0.5625, 0.5625, 2.0, "fp4"),
         ("nvidia/DeepSeek-V3.2-NVFP4", "deepseek-v3.2", 2.0, 0.5625, 1.0, "fp4"),
+        ("amd/Llama-3.3-70B-Instruct-MXFP4", "llama-3.3-70b", 4.25 / 8, 4.25 / 8, 2.0, "fp4"),
+        ("amd/DeepSeek-R1-MXFP4", "deepseek-v3", 2.0, 4.25 / 8, 2.0, "fp4"),
         ("openai/gpt-oss-20b-BF16", "gpt-oss-20b", 2.0, 2.0, 2.0, "bf16"),
         ("Qwen/Qwen2.5-7B-Instruct-AWQ", "qwen2.5-7b", 4.25 / 8, 4.25 / 8, 2.0, "bf16"),
         ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "qwen2.5-7b", 4.125 / 8, 4.125 / 8, 2.0, "bf16"),
@@ -155,6 +157,11 @@ def test_quantised_checkpoints_are_known_by_name(
     assert (*precisions, found.matmul_precision) == (weights, experts, kv, precision)
     assert found.params == MODELS[model].params
     assert found.embedding_bytes == 2.0
+
+
+def test_a_name_cannot_have_quantised_experts_of_a_model_without_any() -> None:
+    with pytest.raises(InputError, match="is not in the catalog"):
+        resolve_model("llama-3.3-70b-mxfp4")
 
 
 @pytest.mark.parametrize("name", sorted(VARIANTS))

@@ -274,6 +274,8 @@ def test_a_list_of_mixture_layers_counts_the_dense_ones() -> None:
         ({"quant_method": "fp8"}, 1.0, "fp8"),
         ({"quant_method": "fbgemm_fp8"}, 1.0, "fp8"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5 / 8, "fp4"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A16_MXFP4"}, 4.25 / 8, "bf16"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_NVFP4_FP8"}, 4.5 / 8, "fp8"),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, 1.0, "fp8"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 0.5, "bf16"),
         (
@@ -327,6 +329,46 @@ def test_groups_of_weights_have_scales() -> None:
     assert parse(LLAMA | {"quantization_config": awq}).weight_bytes == (4 + 20 / 128) / 8
     gptq = {"quant_method": "gptq", "bits": 4, "group_size": 32}
     assert parse(LLAMA | {"quantization_config": gptq}).weight_bytes == 4.5 / 8
+
+
+LATENT_LISTS: list[dict[str, Any]] = [
+    {"exclude_modules": ["lm_head", "model.layers.*.self_attn*"]},
+    {"ignore": ["lm_head", r"re:.*self_attn\..*"]},
+    {"modules_to_not_convert": ["mlp.gate", "self_attn"]},
+    {"ignored_layers": [f"model.layers.{n}.self_attn" for n in range(61)]},
+]
+
+
+@pytest.mark.parametrize("kept", LATENT_LISTS)
+def test_modules_that_stay_in_16_bits_are_counted_so(kept: dict[str, Any]) -> None:
+    quantization = {"quant_algo": "NVFP4", **kept}
+    shape = parse(DEEPSEEK | {"quantization_config": quantization})
+    narrow = 4.5 / 8
+    attention = shape.layers * shape.attention_params
+    rest = shape.dense_layers * shape.dense_mlp_params + shape.moe_layers * shape.shared_params
+    both = (2.0 * attention + narrow * rest) / (attention + rest)
+    assert shape.weight_bytes == pytest.approx(both)
+    assert shape.expert_weight_bytes == narrow
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"ignore": ["model.layers.1.mlp", "model.layers.1.self_attn"]},
+        {"dynamic": {r"-:model\.layers\.1\..*": {}}},
+        {"extra_config": {"model.layers.1": {"bits": 16}}},
+    ],
+)
+def test_a_layer_that_stays_in_16_bits_counts_for_its_share(kept: dict[str, Any]) -> None:
+    gptq = {"quant_method": "gptq", "bits": 8, **kept}
+    shape = parse(LLAMA | {"quantization_config": gptq})
+    assert shape.weight_bytes == pytest.approx(1.0 + 1.0 / shape.layers)
+
+
+def test_routers_and_heads_are_no_part_of_what_is_left_in_16_bits() -> None:
+    fp8 = {"quant_method": "fp8", "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate"]}
+    shape = parse(QWEN_MOE | {"quantization_config": fp8})
+    assert (shape.weight_bytes, shape.expert_weight_bytes) == (1.0, 1.0)
 
 
 def test_an_indexer_is_read() -> None:
@@ -435,6 +477,31 @@ def test_a_null_field_is_not_hinted_at_by_its_own_name() -> None:
         ({"num_experts": 8, "num_experts_per_tok": 9}, "num_experts_per_tok is 9; .* to 8"),
         ({"kv_lora_rank": 512}, "qk_rope_head_dim is missing"),
         ({"quantization_config": "awq"}, "quantization_config is 'awq'"),
+        ({"quantization_config": {"quant_method": "fp8", "ignore": "lm_head"}}, "ignore is 'lm_h"),
+        ({"quantization_config": {"quant_method": "fp8", "ignore": [1]}}, "ignore holds 1"),
+        (
+            {"quantization_config": {"quant_method": "fp8", "ignore": ["re:("]}},
+            "no regular expression",
+        ),
+        (
+            {
+                "quantization_config": {
+                    "quant_method": "gptq",
+                    "bits": 4,
+                    "dynamic": {"+:.*mlp.*": {"bits": 8}},
+                }
+            },
+            "dynamic changes the precision of",
+        ),
+        (
+            compressed(
+                {
+                    "mlp": {"weights": {"num_bits": 4, "type": "int"}},
+                    "attention": {"weights": {"num_bits": 8, "type": "int"}},
+                }
+            ),
+            "config_groups have weights of different precisions",
+        ),
         ({"quantization_config": {"quant_method": "awq", "bits": 0}}, "bits is 0; allowed: 1, 2"),
         ({"quantization_config": {"quant_method": "magic"}}, "'magic' has no bits"),
         ({"layer_types": ["kda"]}, "layer_types holds 'kda'"),

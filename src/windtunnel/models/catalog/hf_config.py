@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.system.files import read_bounded
-from windtunnel.models.catalog.hf_quantization import Precisions, read_precisions
+from windtunnel.models.catalog.hf_quantization import Precisions, read_precisions, with_kept
 from windtunnel.models.catalog.shapes import (
     GATED_DELTA_NET,
     MAMBA2,
@@ -245,7 +245,7 @@ def parse_hf_config(values: object, *, where: str, name: str) -> ModelShape:
         "encoder_params": _encoder(fields),
         "mtp_layers": fields.integer(_MTP_LAYERS, layers, least=0) or 0,
     }
-    return _shape(name, fields, shape, precisions)
+    return with_kept(_shape(name, fields, shape, precisions), fields.values, where)
 
 
 def _shape(name: str, fields: _Fields, sizes: dict[str, int], precisions: Precisions) -> ModelShape:

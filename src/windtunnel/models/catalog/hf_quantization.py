@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from fnmatch import translate
 
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.catalog.shapes import PLAIN_BYTES
+from windtunnel.models.catalog.shapes import PLAIN_BYTES, ModelShape
 
-__all__ = ["Precisions", "precisions_of_name", "read_precisions"]
+__all__ = ["Precisions", "precisions_of_name", "read_precisions", "with_kept"]
 
+MXFP4_GROUP = 32
 MXFP4_BYTES = 4.25 / 8  # four bits, and an eight-bit scale for every 32 of them
 NVFP4_BYTES = 4.5 / 8  # four bits, and an eight-bit scale for every 16
 
@@ -72,6 +74,94 @@ def _kv_bytes(config: dict[str, object], where: str) -> float:
     return 1.0 if algorithm or bits == 8 else PLAIN_BYTES
 
 
+_LAYERS = ("model.layers", "model.language_model.layers", "language_model.model.layers")
+_ATTENTION = (("self_attn.q_proj", "self_attn.qkv_proj"), ("self_attn.o_proj",))
+_LATENT = (("self_attn.q_b_proj",), ("self_attn.kv_b_proj",), ("self_attn.o_proj",))
+_RECURRENT = (("linear_attn.in_proj_qkv", "linear_attn.in_proj_qkvz"), ("linear_attn.out_proj",))
+_MLP = (("mlp.gate_proj", "mlp.gate_up_proj"), ("mlp.down_proj",))
+_SHARED = (("mlp.shared_experts.down_proj", "mlp.shared_expert.down_proj"),)
+_EXPERTS = (("mlp.experts.0.down_proj", "block_sparse_moe.experts.0.w2"),)
+"""Modules that stand for all matrices of their kind, each under the names that models give it."""
+
+
+def with_kept(shape: ModelShape, values: dict[str, object], where: str) -> ModelShape:
+    """The shape with the matrices that its quantised checkpoint leaves in 16 bits."""
+    given = values.get("quantization_config") or values.get("compression_config")
+    config = _object(given, "quantization_config", where)
+    kept = _Kept(config, f"{where}: quantization_config")
+    if not kept.any:
+        return shape
+
+    def weight_bytes(modules: tuple[tuple[str, ...], ...], narrow: float) -> float:
+        places = [(number, names) for number in range(shape.layers) for names in modules]
+        wide = sum(
+            any(kept.has(f"{root}.{number}.{name}") for root in _LAYERS for name in names)
+            for number, names in places
+        )
+        return narrow + (PLAIN_BYTES - narrow) * wide / len(places)
+
+    attention = _LATENT if shape.is_latent else _ATTENTION
+    parts = (
+        (shape.attention_layers * shape.attention_params, attention),
+        (shape.recurrent_layers * shape.recurrent_params, _RECURRENT),
+        (shape.dense_layers * shape.dense_mlp_params, _MLP),
+        (shape.moe_layers * shape.shared_params, _SHARED),
+    )
+    whole = sum(params for params, _ in parts)
+    in_all = sum(params * weight_bytes(modules, shape.weight_bytes) for params, modules in parts)
+    return msgspec.structs.replace(
+        shape,
+        weight_bytes=in_all / whole,
+        expert_weight_bytes=weight_bytes(_EXPERTS, shape.expert_weight_bytes),
+    )
+
+
+class _Kept:
+    """The modules of a checkpoint that stay in 16 bits, as the quantising tools list them."""
+
+    def __init__(self, config: dict[str, object], where: str) -> None:
+        self._names: set[str] = set()
+        patterns = []
+        for field in ("ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers"):
+            names = config.get(field)
+            if names is not None and not isinstance(names, list):
+                raise InputError(f"{field} is {names!r:.60}", where=where, allowed="a list")
+            for name in names or ():
+                if not isinstance(name, str):
+                    what = f"{field} holds {name!r:.60}"
+                    raise InputError(what, where=where, allowed="names of modules")
+                if name.startswith("re:"):
+                    patterns.append(name[3:])
+                elif "*" in name:
+                    patterns.append(translate(name))
+                else:
+                    self._names.add(name)
+        for field in ("dynamic", "extra_config"):
+            for name, changes in _object(config.get(field), field, where).items():
+                wide = isinstance(changes, dict) and changes.get("bits") == 16
+                if not wide and not name.startswith("-:"):
+                    what = f"{field} changes the precision of {name!r:.60}"
+                    raise InputError(what, where=where, allowed="one precision, or 16 bits")
+                if field == "dynamic":
+                    patterns.append(name.removeprefix("-:").removeprefix("+:"))
+                else:
+                    self._names.add(name)
+        self.any: bool = bool(patterns or self._names)
+        try:
+            self._patterns = [re.compile(pattern) for pattern in patterns]
+        except re.error as error:
+            what = f"a module that stays in 16 bits is no regular expression: {error}"
+            raise InputError(what, where=where) from error
+
+    def has(self, name: str) -> bool:
+        """Whether a module stays: by a pattern, or if a list has some consecutive parts of it."""
+        parts = name.split(".")
+        ends = range(1, len(parts) + 1)
+        return any(pattern.match(name) for pattern in self._patterns) or any(
+            ".".join(parts[start:end]) in self._names for end in ends for start in range(end)
+        )
+
+
 def _object(value: object, field: str, where: str) -> dict[str, object]:
     if value is None:
         return {}
@@ -115,7 +205,8 @@ def _from_config(config: dict[str, object], where: str) -> Precisions:
     if method == "mxfp4":  # applied to the experts alone; activations stay 16-bit
         return Precisions(expert_weight_bytes=MXFP4_BYTES)
     if "fp4" in method:
-        return _everywhere(NVFP4_BYTES, "fp4")
+        inputs = "bf16" if "a16" in method else "fp8" if "a8" in method else "fp4"
+        return _everywhere(MXFP4_BYTES if "mxfp4" in method else NVFP4_BYTES, inputs)
     if "fp8" in method:
         return _everywhere(1.0, "fp8")
     if method == "compressed-tensors":
@@ -133,9 +224,9 @@ def _from_config(config: dict[str, object], where: str) -> Precisions:
 
 
 def _compressed(config: dict[str, object], where: str) -> Precisions:
-    """Precisions in compressed-tensors, which describes groups of layers; the first with weights
-    applies to all."""
+    """Precisions in compressed-tensors, which describes groups of layers."""
     groups = _object(config.get("config_groups"), "config_groups", where)
+    found = []
     for name, value in groups.items():
         group = _object(value, f"config_groups.{name:.40}", where)
         weights = _object(group.get("weights"), "weights", f"{where}: {name:.40}")
@@ -150,11 +241,17 @@ def _compressed(config: dict[str, object], where: str) -> Precisions:
             _bits(input_bits, "num_bits of the input_activations", where)
         is_float = weights.get("type") == "float"
         if bits == 4 and is_float:
-            return _everywhere(NVFP4_BYTES, "fp4" if input_bits == 4 else "bf16")
-        if bits == 8 and input_bits == 8:
-            return _everywhere(1.0, "fp8" if is_float else "int8")
-        return _everywhere(_grouped(bits, weights, where), "bf16")
-    return Precisions()
+            precision = {4: "fp4", 8: "fp8"}.get(input_bits, "bf16")
+            size = MXFP4_BYTES if weights.get("group_size") == MXFP4_GROUP else NVFP4_BYTES
+            found.append(_everywhere(size, precision))
+        elif bits == 8 and input_bits == 8:
+            found.append(_everywhere(1.0, "fp8" if is_float else "int8"))
+        else:
+            found.append(_everywhere(_grouped(bits, weights, where), "bf16"))
+    if any(one != found[0] for one in found):
+        what = "config_groups have weights of different precisions"
+        raise InputError(what, where=where, allowed="one precision, and layers left in 16 bits")
+    return found[0] if found else Precisions()
 
 
 def _grouped(bits: int, config: dict[str, object], where: str) -> float:
@@ -201,6 +298,8 @@ def precisions_of_name(name: str) -> tuple[str, Precisions | None]:
         suffix = re.search(rf"(^|[-_.])({pattern})$", lower)
         if suffix is None:
             continue
+        if "mxfp4" in suffix[2] and lower.startswith("amd/"):
+            found = _everywhere(MXFP4_BYTES, "fp4")  # noqa: PLW2901
         if "fp4" in suffix[2] and lower.startswith("nvidia/"):
             # NVIDIA's own FP4 checkpoints use an FP8 cache.
             found = msgspec.structs.replace(found, kv_bytes=1.0)  # noqa: PLW2901

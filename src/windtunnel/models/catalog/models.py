@@ -425,9 +425,11 @@ def _variant(key: str) -> ModelShape | None:
     return msgspec.structs.replace(MODELS[name], name=key, **changes) if changes else MODELS[name]
 
 
-def _quantised(shape: ModelShape, found: Precisions, name: str) -> ModelShape:
-    """The shape of a checkpoint in the precision that its name states."""
+def _quantised(shape: ModelShape, found: Precisions, name: str) -> ModelShape | None:
+    """The shape of a checkpoint in the precision that its name states; None if it cannot be."""
     values = msgspec.structs.asdict(found)
+    if not shape.is_mixture and found.weight_bytes != found.expert_weight_bytes:
+        return None  # experts alone, but it has none
     if found.matmul_precision == "fp4" and name.startswith(_FP4_EXPERTS_ALONE):
         values["weight_bytes"] = PLAIN_BYTES
     elif found.matmul_precision == "fp4" and shape.recurrent_layers:
