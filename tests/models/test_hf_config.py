@@ -484,6 +484,18 @@ def test_a_null_field_is_not_hinted_at_by_its_own_name() -> None:
             "no regular expression",
         ),
         (
+            {"quantization_config": {"quant_method": "fp8", "ignore": ["re:(m+)+$"]}},
+            "with at most 4 repeats, none of a group",
+        ),
+        (
+            {"quantization_config": {"quant_method": "fp8", "ignore": ["re:" + "m*" * 9]}},
+            "with at most 4 repeats, none of a group",
+        ),
+        (
+            {"quantization_config": {"quant_method": "fp8", "ignore": ["re:m"] * 999}},
+            "999 patterns .*; allowed: at most 256",
+        ),
+        (
             {
                 "quantization_config": {
                     "quant_method": "gptq",

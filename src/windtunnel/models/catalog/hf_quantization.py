@@ -82,6 +82,12 @@ _MLP = (("mlp.gate_proj", "mlp.gate_up_proj"), ("mlp.down_proj",))
 _SHARED = (("mlp.shared_experts.down_proj", "mlp.shared_expert.down_proj"),)
 _EXPERTS = (("mlp.experts.0.down_proj", "block_sparse_moe.experts.0.w2"),)
 """Modules that stand for all matrices of their kind, each under the names that models give it."""
+MOST_PATTERNS = 256
+MOST_REPEATS = 4
+"""Limits on regular expressions, whose time grows with the power of their repeats: a file's are
+matched against every layer."""
+_REPEAT = re.compile(r"(?<!\\)[*+{]")
+_NESTED = re.compile(r"\)[*+{]")
 
 
 def with_kept(shape: ModelShape, values: dict[str, object], where: str) -> ModelShape:
@@ -147,11 +153,10 @@ class _Kept:
                 else:
                     self._names.add(name)
         self.any: bool = bool(patterns or self._names)
-        try:
-            self._patterns = [re.compile(pattern) for pattern in patterns]
-        except re.error as error:
-            what = f"a module that stays in 16 bits is no regular expression: {error}"
-            raise InputError(what, where=where) from error
+        if len(patterns) > MOST_PATTERNS:
+            what = f"{len(patterns):,} patterns of modules that stay in 16 bits"
+            raise InputError(what, where=where, allowed=f"at most {MOST_PATTERNS}")
+        self._patterns = [_bounded(pattern, where) for pattern in patterns]
 
     def has(self, name: str) -> bool:
         """Whether a module stays: by a pattern, or if a list has some consecutive parts of it."""
@@ -160,6 +165,17 @@ class _Kept:
         return any(pattern.match(name) for pattern in self._patterns) or any(
             ".".join(parts[start:end]) in self._names for end in ends for start in range(end)
         )
+
+
+def _bounded(pattern: str, where: str) -> re.Pattern[str]:
+    what = f"a module that stays in 16 bits is {pattern!r:.60}"
+    if len(_REPEAT.findall(pattern)) > MOST_REPEATS or _NESTED.search(pattern):
+        allowed = f"a regular expression with at most {MOST_REPEATS} repeats, none of a group"
+        raise InputError(what, where=where, allowed=allowed)
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"{what}, no regular expression: {error}", where=where) from error
 
 
 def _object(value: object, field: str, where: str) -> dict[str, object]:
@@ -241,7 +257,7 @@ def _compressed(config: dict[str, object], where: str) -> Precisions:
             _bits(input_bits, "num_bits of the input_activations", where)
         is_float = weights.get("type") == "float"
         if bits == 4 and is_float:
-            precision = {4: "fp4", 8: "fp8"}.get(input_bits, "bf16")
+            precision = "fp4" if input_bits == 4 else "fp8" if input_bits == 8 else "bf16"
             size = MXFP4_BYTES if weights.get("group_size") == MXFP4_GROUP else NVFP4_BYTES
             found.append(_everywhere(size, precision))
         elif bits == 8 and input_bits == 8:
