@@ -400,3 +400,55 @@ def test_a_crash_in_an_overload_has_the_seconds_that_the_same_overload_without_i
         assert headline != Cause.FAULT
     if cost_s > 0.6 * total_s:
         assert headline == Cause.FAULT
+
+
+LOOKS = BURST["more"].replace("interval: 1s", "interval: 2s")
+SLOWLY = MACHINES | {
+    "more": MACHINES["more"].replace("interval: 1s", "interval: 1s, rate: {up: 2, period: 1s}")
+}
+COSTS = {
+    "an autoscaler without metrics": (
+        BURST | {"load": "1s", "more": LOOKS},
+        "at: $at, kind: metric-blackout, for: 20s, readers: [autoscaler]",
+    ),
+    "an autoscaler that is away": (
+        BURST | {"load": "1s", "more": LOOKS},
+        "at: $at, kind: controller-restart, controller: autoscaler, for: 20s",
+    ),
+    "no machines beyond the first that was ordered": (
+        SLOWLY | {"machines": "3", "create": "1ms"},
+        "at: $second, kind: quota-exhaustion, for: 25s",
+    ),
+    "lost orders of machines beyond the first": (
+        SLOWLY | {"machines": "3", "create": "1ms"},
+        "at: $second, kind: provider-outage, for: 25s",
+    ),
+    "blocks that leaked before": (
+        BURST | {"more": "", "slots": "64", "blocks": "90"},
+        "at: 3s, kind: kv-leak, rate: 16/s, for: 5s, select: {pool: main, server: 0}",
+    ),
+    "a part of the time of tokens": (
+        BATCHES | {"decode": "1ms"},
+        "at: $at, kind: slow-machine, factor: 3, for: 8s, select: {pool: main, server: 0}",
+    ),
+}
+"""Faults, and what is without them."""
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_a_fault_has_the_seconds_that_the_same_run_without_it_lacks(
+    name: str, tmp_path: Path
+) -> None:
+    values, fault = COSTS[name]
+    values = values | {"second": "12.5s"}
+    base_run, without = run_of(tmp_path / "base", values, 1, 10.0)
+    faulty = values | {"more": f"{values.get('more', '')}\nfaults: [{{{fault}}}]"}
+    run, rows = run_of(tmp_path / "run", faulty, 1, 10.0)
+    costs, blamed = [], []
+    for row in rows.values():
+        costs.append(max(0.0, took_s(run, row) - took_s(base_run, without[row.id])))
+        causes = ranked(run, account(run, row))
+        blamed.append(sum(one.seconds for one in causes if one.cause == Cause.FAULT))
+    wrong_s = sum(abs(one - other) for one, other in zip(costs, blamed, strict=True))
+    assert sum(costs) > 10.0
+    assert wrong_s < 0.4 * sum(costs)

@@ -602,3 +602,23 @@ def test_a_request_that_no_server_can_hold_is_lost_to_its_size_however_long_it_w
     (lost,) = data(run_of(UNSERVABLE, tmp_path))["lost"]
     assert (lost["requests"], lost["cause"]) == (2, "admission")
     assert lost["says"] == "dropped: needs 382 KV blocks, the server has 299"
+
+
+LEAK = """\
+name: leak
+duration: 90s
+model: llama-3.1-8b
+workload:
+  - {name: a, arrivals: {process: constant, rate: 12/s}, prompt_tokens: 3000, output_tokens: 400}
+serving:
+  pools: [{name: main, accelerator: h100}]
+faults: [{at: 10s, kind: kv-leak, rate: 900/s, for: 20s}]
+"""
+"""The number of blocks follows from the accelerator's memory."""
+
+
+def test_leaked_blocks_of_a_cache_sized_by_memory_are_the_cause_long_after_the_leak(
+    tmp_path: Path,
+) -> None:
+    found = data(run_of(LEAK, tmp_path))["causes"][0]
+    assert (found["cause"], found["ids"]) == ("fault", ["fault-1"])

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windtunnel.analysis.explain.coming import (
+    SHUTS,
+    Delays,
     coming_of,
-    delayed_by,
     how_came,
-    late_of,
     outlasts,
-    shut_by,
 )
 from windtunnel.analysis.explain.history import (
     BLINDS,
@@ -180,19 +179,18 @@ def _blames(run: ExplainedRun, wait: CapacityWait) -> tuple[list[CauseStep], lis
         for one in faults
         if (blame := _of_fault(run, one, taken.get(one.id, []), wait)).missing or blame.own
     ]
-    coming = coming_of(history, wait)
-    root = None
+    coming = coming_of(run, wait)
     late = []
     if coming:
         more, root = how_came(history, coming, wait)
         steps += more
-        shut = shut_by(faults, coming, root)
-        if shut is None and root.layer == AUTOSCALER:
-            shut = next((one for one in faults if _blinds(one)), None)
-        if shut is not None:
-            blames.append(Blame(of_fault(shut), delayed_by(coming, wait, shut)))
+        delays = Delays(history, coming, wait)
+        for fault in faults:
+            blinded = root.layer == AUTOSCALER and _blinds(fault)
+            if (blinded or fault.kind in SHUTS) and (missing := delays.by(fault, blinded=blinded)):
+                blames.append(Blame(of_fault(fault), missing))
         struck = [life for life in lost if history.faults_of(life)]
-        late = [Blame(root, late_of(coming, struck, wait))]
+        late = [Blame(root, delays.left(struck))]
     limited = limits_on(history, wait)
     steps += limited
     limits = [Blame(limited[0], refused_in(history, wait))] if limited else []
@@ -207,7 +205,10 @@ def _blames(run: ExplainedRun, wait: CapacityWait) -> tuple[list[CauseStep], lis
     if recycled is not None:
         steps.append(recycled.root)
         blames.insert(0, recycled)
-    return steps, [*blames, Blame(_rest(run, wait, resized=bool(late or limits)), None)]
+    rest = _rest(run, wait, resized=bool(late or limits))
+    if rest.layer == AUTOSCALER:
+        rest = next((of_fault(one) for one in faults if _keeps_blind(history, one, wait)), rest)
+    return steps, [*blames, Blame(rest, None)]
 
 
 def _recycled(history: ControlHistory, wait: CapacityWait) -> Blame | None:
@@ -242,19 +243,23 @@ def _of_fault(
     missing = _taken(run, taken, wait)
     own: list[Missing] = []
     if fault.kind in DISTURBS:
-        until_s = INFINITE if fault.until_s is None or fault.kind in LEAK else fault.until_s
-        share = _disturbed(run, fault, wait)
         slower = fault.kind not in PARTITION
-        hit = [one for one in fault.subjects if one.rpartition("-")[0] == wait.pool]
-        disturbed = Missing(fault.at_s, until_s, share * len(hit), slower)
-        missing += [disturbed] if hit else []
-        if wait.server.replace(" ", "-") in hit and slower:
-            own = [Missing(fault.at_s, until_s, share, slower)]
+        for name in fault.subjects:
+            pool, _, number = name.rpartition("-")
+            if pool != wait.pool:
+                continue
+            life = run.history.by_owner.get((pool, int(number)))
+            left_s = None if life is None else life.left_s
+            until_s = min(fault.felt_until_s, INFINITE if left_s is None else left_s)
+            share = disturbed(run, fault, pool, min(until_s, wait.end_s))
+            missing.append(Missing(fault.at_s, until_s, share, slower))
+            if slower and wait.server == f"{pool} {number}":
+                own = missing[-1:]
     return Blame(of_fault(fault), missing, own)
 
 
-def _disturbed(run: ExplainedRun, fault: FaultHistory, wait: CapacityWait) -> float:
-    """The share of its capacity that a server loses in a fault."""
+def disturbed(run: ExplainedRun, fault: FaultHistory, pool: str, at_s: float) -> float:
+    """The share of its capacity that a server of a pool loses in a fault, by a time."""
     faults = {one["name"] or str(at): one for at, one in enumerate(run.scenario["faults"])}
     set_: dict[str, Any] = faults.get(fault.name, {})
     if fault.kind in SLOWS:
@@ -262,16 +267,10 @@ def _disturbed(run: ExplainedRun, fault: FaultHistory, wait: CapacityWait) -> fl
     if fault.kind in RATE_LIMITS:
         return float(set_.get("share", 1.0))
     if fault.kind in LEAK:
-        blocks = next(
-            (
-                pool["engine"]["kv_blocks"]
-                for pool in run.scenario["serving"]["pools"]
-                if pool["name"] == wait.pool
-            ),
-            None,
-        )
+        blocks = run.result["pools"][pool]["kv_blocks"]
+        leaks_s = (at_s if fault.until_s is None else min(at_s, fault.until_s)) - fault.at_s
         rate = float(set_.get("rate_per_s", INFINITE))
-        return min(1.0, rate * fault.overlap_s(0.0, wait.end_s) / blocks) if blocks else 1.0
+        return min(1.0, rate * max(0.0, leaks_s) / blocks) if blocks else 1.0
     return 1.0
 
 
@@ -324,6 +323,13 @@ def of_fault(fault: FaultHistory) -> CauseStep:
 
 def _blinds(fault: FaultHistory) -> bool:
     return fault.kind in BLINDS or fault.restarts("autoscaler")
+
+
+def _keeps_blind(history: ControlHistory, fault: FaultHistory, wait: CapacityWait) -> bool:
+    """Whether the autoscaler has decided nothing since a fault began that kept it from deciding."""
+    last = history.last_decision(wait.pool, wait.helps_until_s)
+    decided_s = -INFINITE if last is None else last.time
+    return _blinds(fault) and decided_s < fault.at_s <= wait.helps_until_s
 
 
 def ready(history: ControlHistory, wait: CapacityWait) -> CauseStep:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import nextafter
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,6 +34,9 @@ from windtunnel.analysis.explain.steps import (
 )
 from windtunnel.core.vocabulary import RUN_BEGINS
 
+if TYPE_CHECKING:
+    from windtunnel.analysis.explain.run import ExplainedRun
+
 MOST_NAMED = 3
 """Limit on the faults, losses and reasons that are listed individually."""
 SHUTS = ("quota-exhaustion", "provider-outage", "capacity-shortage")
@@ -50,63 +55,107 @@ class DelayPart(msgspec.Struct, frozen=True):
     ids: list[str] = []
 
 
-def coming_of(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
+def coming_of(run: ExplainedRun, wait: CapacityWait) -> list[ReplicaLife]:
     """Replicas that were pending or starting during the wait or the queue before it; the first
-    ready one first."""
+    ready one first.
+
+    If there were none: those that the autoscaler requested next, if the queue lasted until then.
+    """
+    pool = [life for life in run.history.lives if life.pool == wait.pool]
     found = [
         life
-        for life in history.lives
-        if life.pool == wait.pool
-        and life.asked_s <= wait.end_s
+        for life in pool
+        if life.asked_s <= wait.end_s
         and life.since.get(READY, INFINITE) > wait.since_s
         and life.since.get(GONE, INFINITE) > wait.since_s
         and life.since.get(READY) != life.asked_s
     ]
+    found = found or _requested_next(run, pool, wait)
     found.sort(key=lambda life: (life.since.get(READY, INFINITE), life.server))
     return found
 
 
-def late_of(
-    coming: list[ReplicaLife], struck: list[ReplicaLife], wait: CapacityWait
-) -> list[Missing]:
-    """Servers until they were ready, without those that replace servers which a fault took."""
-    taken = {life.server for life in struck}
-    return [
-        Missing(wait.since_s, life.since.get(READY, life.since.get(GONE, INFINITE)))
-        for life in coming
-        if life.instead_of is None or life.instead_of.server not in taken
-    ]
+def _requested_next(
+    run: ExplainedRun, pool: list[ReplicaLife], wait: CapacityWait
+) -> list[ReplicaLife]:
+    """The servers that the next decision requested, if requests were queued until then."""
+    later = [life for life in pool if life.asked_s > wait.end_s and life.instead_of is None]
+    decision = run.history.decisions.get(later[0].by) if later else None
+    if decision is None:
+        return []
+    only_model = not run.result.get("models")
+    since_s = run.series.backlog_since(wait.pool, decision.data["seen"], only_model=only_model)
+    return [life for life in later if life.by == decision.id] if since_s <= wait.start_s else []
 
 
-def delayed_by(coming: list[ReplicaLife], wait: CapacityWait, fault: FaultHistory) -> list[Missing]:
-    """Servers that would have been ready earlier, at most by the time that a fault lasted."""
-    found = []
-    for life in coming:
-        ready_s = min(life.since.get(READY, INFINITE), wait.end_s)
-        late_s = fault.overlap_s(wait.since_s, ready_s)
-        if late_s:
-            found.append(Missing(max(wait.since_s, ready_s - late_s), ready_s))
-    return found
+class Delays:
+    """What faults delayed servers by, and what is left of each delay."""
+
+    def __init__(
+        self, history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait
+    ) -> None:
+        self._history = history
+        self._coming = coming
+        self._wait = wait
+        self._ready = {life.server: _came_s(life) for life in coming}
+        """When each would have been ready without the faults so far."""
+        came = [life.since[READY] - life.asked_s for life in coming if READY in life.since]
+        self._usual_s = min(came, default=0.0)
+        """How long one takes from the request on, for those that never came."""
+
+    def by(self, fault: FaultHistory, *, blinded: bool) -> list[Missing]:
+        """The servers that a fault delayed, each for at most the time that the fault lasted.
+
+        `blinded`: whether it made the autoscaler request them late.
+        """
+        found = []
+        for life in self._coming:
+            if blinded:
+                late_s = fault.overlap_s(self._wait.since_s, life.asked_s)
+            else:
+                late_s = self._without_machine_s(life, fault)
+            ready_s = self._ready[life.server]
+            if not late_s:
+                continue
+            if ready_s < INFINITE:
+                self._ready[life.server] = ready_s - late_s
+            else:
+                asked_s = life.asked_s - late_s if blinded else life.asked_s
+                self._ready[life.server] = asked_s + self._usual_s
+            found.append(Missing(self._ready[life.server], ready_s))
+        return found
+
+    def _without_machine_s(self, life: ReplicaLife, fault: FaultHistory) -> float:
+        """How long a server waited for the creation of its machine to begin while a fault let none
+        be created; a shortage that the fleet reported earlier is not due to the fault."""
+        if self._history.short(nextafter(fault.at_s, 0.0), life.pool):
+            return 0.0
+        came = arrivals_of(self._history, life)[-1:]
+        if came:
+            return fault.overlap_s(life.asked_s, came[0].begun_s)
+        if STARTING in life.since:
+            return 0.0  # its machine was already there
+        return fault.overlap_s(life.asked_s, life.since.get(GONE, self._wait.end_s))
+
+    def left(self, struck: list[ReplicaLife]) -> list[Missing]:
+        """The servers from the beginning of the queue on until they would have been ready, without
+        those that replace servers which a fault took."""
+        taken = {life.server for life in struck}
+        return [
+            Missing(self._wait.since_s, self._ready[life.server])
+            for life in self._coming
+            if life.instead_of is None or life.instead_of.server not in taken
+        ]
+
+
+def _came_s(life: ReplicaLife) -> float:
+    return life.since.get(READY, life.since.get(GONE, INFINITE))
 
 
 def outlasts(coming: list[ReplicaLife], wait: CapacityWait) -> bool:
     """Whether servers were short for longer after the last of these was ready than before."""
     last_s = max(life.since.get(READY, INFINITE) for life in coming)
     return wait.helps_until_s - last_s > last_s - wait.since_s
-
-
-def shut_by(
-    faults: list[FaultHistory], coming: list[ReplicaLife], root: CauseStep | None
-) -> FaultHistory | None:
-    """The fault during which no machine was available, if the first replica waited for one.
-
-    A shortage that the fleet reported before the fault is not caused by it.
-    """
-    if root is None or (STARTING in coming[0].since and root.layer != FLEET):
-        return None
-    reported = root.layer == FLEET and READY not in coming[0].since
-    found = [one for one in faults if one.kind in SHUTS and (not reported or one.at_s <= root.time)]
-    return found[0] if found else None
 
 
 def how_came(

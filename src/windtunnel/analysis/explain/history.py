@@ -194,16 +194,20 @@ class FaultHistory(msgspec.Struct):
         others = f" and {more} more" if more > 0 else ""
         return ", ".join(self.subjects[:most]) + others if self.subjects else "nothing"
 
+    @property
+    def felt_until_s(self) -> float:
+        """When its effect ended; leaked blocks are lost for as long as the server lives."""
+        return float("inf") if self.until_s is None or self.kind in LEAK else self.until_s
+
     def overlaps(self, start_s: float, end_s: float) -> bool:
-        return self.at_s <= end_s and (self.until_s is None or self.until_s >= start_s)
+        return self.at_s <= end_s and self.felt_until_s >= start_s
 
     def restarts(self, controller: str) -> bool:
         return self.kind == "controller-restart" and controller in self.subjects
 
     def overlap_s(self, start_s: float, end_s: float) -> float:
-        """How much of a time span it lasted; 0 if they only touch."""
-        until_s = end_s if self.until_s is None else min(self.until_s, end_s)
-        return max(0.0, until_s - max(self.at_s, start_s))
+        """How much of a time span it was felt; 0 if they only touch."""
+        return max(0.0, min(self.felt_until_s, end_s) - max(self.at_s, start_s))
 
 
 class Credit(msgspec.Struct):

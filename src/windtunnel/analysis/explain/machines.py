@@ -6,6 +6,7 @@ from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent, Rep
 from windtunnel.analysis.explain.steps import took
 
 ORDERS = ("fleet.provision", "fleet.bootstrap", "fleet.adopt", "fleet.preempt")
+UNTIL_CREATED = "until its creation began"
 CREATING, IDLE = "machine.creating", "machine.idle"
 CONFIGURING, CONFIGURED = "machine.configuring", "machine.configured"
 
@@ -20,6 +21,11 @@ class Arrival(msgspec.Struct, frozen=True):
     """The seconds of each part, in order; parts of no time are omitted."""
     end_s: float | None
     """When it was usable; None: never."""
+
+    @property
+    def begun_s(self) -> float:
+        """When its creation began; if it already existed, when it was ordered."""
+        return self.order.time + self.seconds.get(UNTIL_CREATED, 0.0)
 
     def in_words(self) -> str:
         parts = ", ".join(f"{took(seconds)} {part}" for part, seconds in self.seconds.items())
@@ -41,7 +47,7 @@ def arrival_of(history: ControlHistory, machine: str, before_s: float) -> Arriva
     seconds: dict[str, float] = {}
     at_s = order.time
     for kind, part in (
-        (CREATING, "until its creation began"),
+        (CREATING, UNTIL_CREATED),
         (IDLE, "to be created"),
         (CONFIGURED, "to join the cluster"),
     ):

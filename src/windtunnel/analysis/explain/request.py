@@ -5,7 +5,7 @@ from math import nextafter
 import msgspec
 
 from windtunnel.analysis.explain.account import PAUSED, TimeInterval, intervals_of
-from windtunnel.analysis.explain.blame import causes_of, loss, of_fault, ready
+from windtunnel.analysis.explain.blame import causes_of, disturbed, loss, of_fault, ready
 from windtunnel.analysis.explain.history import LEAK, RATE_LIMITS, SLOWS, FaultHistory
 from windtunnel.analysis.explain.limits import kept_s
 from windtunnel.analysis.explain.missing import LEAST_SHARE, CapacityWait
@@ -216,6 +216,9 @@ def account(run: ExplainedRun, row: RequestRow) -> list[Accounted]:
             continue
         chain = _chain(run, row, interval)
         slow = _slowed(run, row, interval, chain)
+        if slow is None and chain.root.layer == FAULT:
+            found += _struck_in_part(run, row, interval, chain)
+            continue
         if slow is None:
             found += _worked(run, row, interval, chain)
             continue
@@ -315,6 +318,24 @@ def _headline(row: RequestRow, ttft: float | None, end_s: float) -> str:
     if row.reason:
         parts.append(row.reason)
     return ": ".join([parts[0], ", ".join(parts[1:])])
+
+
+def _struck_in_part(
+    run: ExplainedRun, row: RequestRow, interval: TimeInterval, chain: CauseChain
+) -> list[Accounted]:
+    """The time by which a fault made an interval on a server longer, and the rest of it."""
+    owner, history = _owner(row, interval), run.history
+    fault = history.faults[chain.root.ids[0]] if chain.root.ids else None
+    if interval.name == RETRY or fault is None or fault.kind not in SLOWS or owner[0] is None:
+        return [Accounted(interval, chain, interval.took_s)]
+    felt_s = fault.overlap_s(interval.start_s, interval.end_s)
+    longer_s = felt_s * disturbed(run, fault, owner[0], interval.end_s)
+    own_s = interval.took_s - longer_s
+    about = ABOUT[interval.name].format(f"{took(longer_s)} longer")
+    step = _own_work(run, row, interval, own_s)
+    own = CauseChain(ABOUT[interval.name].format(took(own_s)), [step], step)
+    slower = CauseChain(about, chain.steps, chain.root)
+    return [Accounted(interval, own, own_s), Accounted(interval, slower, longer_s)]
 
 
 def _worked(
@@ -512,17 +533,22 @@ def _at_work(
 
     `own_s`: the seconds of it that a shortage of servers does not explain; None: all.
     """
-    owner = _owner(row, interval)
+    step = _own_work(run, row, interval, own_s)
+    kinds = (*SLOWS, *LEAK) if interval.name == PAUSED else SLOWS
+    struck = _struck(run, interval, kinds, _owner(row, interval))
+    root = of_fault(struck[0]) if struck and interval.took_s > WORTH_S else step
+    return CauseChain(about, [*before, step], root)
+
+
+def _own_work(
+    run: ExplainedRun, row: RequestRow, interval: TimeInterval, own_s: float | None
+) -> CauseStep:
     cause = OWN_WORK.get(interval.name, Cause.QUEUE)
     ahead = ahead_of(run, row, interval) if interval.took_s > WORTH_S else []
     if ahead or (interval.name == PREFILL and is_long_prompt(run, row)):
         cause = Cause.LONG_PROMPT
     says = sentence(run, row, interval, own_s)
-    step = CauseStep(interval.start_s, SERVER, says, cause=cause)
-    kinds = (*SLOWS, *LEAK) if interval.name == PAUSED else SLOWS
-    struck = _struck(run, interval, kinds, owner)
-    root = of_fault(struck[0]) if struck and interval.took_s > WORTH_S else step
-    return CauseChain(about, [*before, step], root)
+    return CauseStep(interval.start_s, SERVER, says, cause=cause)
 
 
 def _has_room(run: ExplainedRun, row: RequestRow, phase: Phase) -> bool:
