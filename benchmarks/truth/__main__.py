@@ -29,6 +29,9 @@ TARGETS = {"tpot": (0.06, 0.20), "ttft": (0.15, 0.40), "throughput": (0.06, None
 """Targets for the median and the 90th percentile of the absolute relative error."""
 
 FEWEST, MOST_WAVES, MOST_REQUESTS = 3, 5, 2048
+WAIT_STEPS = 60
+"""`timeout_iters` in InferenceX's scripts; their `batching_wait_iters` is 0."""
+
 GROUPS: dict[str, Callable[[Point], str]] = {
     "GPU": lambda point: point.gpu,
     "model": lambda point: point.family,
@@ -100,6 +103,8 @@ def scenario(point: Point, trace: Path) -> str:
         # It computes prompts in CUDA graphs, but not with latent attention: no launches per layer.
         if profile in bundled_profiles() and not resolve_model(point.model).is_latent:
             overheads["queueing"] = LEAST_HOST_S
+    if point.engine == "TRT-LLM" and point.ranks > 1:
+        engine["prompt_wait_steps"] = WAIT_STEPS
     if point.mtp:
         engine["speculative"] = {"method": "mtp", "num_speculative_tokens": point.mtp}
     if point.state_share:

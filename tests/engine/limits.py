@@ -11,9 +11,11 @@ def engine_limits(
     max_model_len: int = 1 << 40,
     tiers: list[TierLimits] | None = None,
     windows: WindowGroups | None = None,
+    ranks: int = 1,
     **options: Any,
 ) -> EngineLimits:
-    return EngineLimits(EngineSettings(**options), kv_blocks, max_model_len, tiers, windows)
+    settings = EngineSettings(**options)
+    return EngineLimits(settings, kv_blocks, max_model_len, tiers, windows, ranks=ranks)
 
 
 def adapters(slots: int, load_s: float = 0.0, step_cost: float = 0.0) -> LoraSettings:

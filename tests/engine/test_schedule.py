@@ -81,6 +81,35 @@ def test_prompts_go_alone_and_first_without_mixed_batches(engine: Make) -> None:
     assert (server.token_gaps.count, server.token_gaps.high) == (4, 3.0)
 
 
+def test_prompts_wait_until_each_rank_has_one(engine: Make) -> None:
+    """Beside two that decode, three prompts are what it takes on average: 2 (1 + 1/2)."""
+    chosen = limits(ranks=2, prompt_wait_steps=20)
+    served = serve(
+        engine(0, chosen, ONE_SECOND),
+        asks(0, 5, 30),
+        asks(1, 5, 30),
+        asks(2, 5, 1, at=1.5),
+        asks(3, 5, 1, at=2.5),
+        asks(4, 5, 1, at=4.5),
+    )
+    assert served[0].scheduled_s == served[1].scheduled_s == 0.0
+    assert served[2].scheduled_s == served[3].scheduled_s == served[4].scheduled_s == 5.0
+
+
+def test_prompts_wait_for_other_ranks_for_so_many_steps_at_most(engine: Make) -> None:
+    chosen = limits(ranks=2, prompt_wait_steps=3)
+    asked = (asks(0, 5, 30), asks(1, 5, 30), asks(2, 5, 1, at=1.5), asks(3, 5, 9, at=20.5))
+    served = serve(engine(0, chosen, ONE_SECOND), *asked)
+    assert served[2].scheduled_s == 2.0 + 3
+    assert served[3].scheduled_s == 21.0 + 3
+
+
+def test_no_prompt_waits_while_a_rank_has_nothing_to_decode(engine: Make) -> None:
+    chosen = limits(ranks=2, prompt_wait_steps=20)
+    served = serve(engine(0, chosen, ONE_SECOND), asks(0, 5, 9), asks(1, 5, 9, at=1.5))
+    assert served[1].scheduled_s == 2.0
+
+
 def test_prompts_in_steps_of_their_own_have_the_whole_budget(engine: Make) -> None:
     """Two decodes leave all ten tokens to a prompt that may not be split."""
     chosen = limits(

@@ -104,6 +104,11 @@ class EngineLimits:
         self.tiers: Final = tiers or None
         self.windows: Final = windows
         self.drafts: Final = _drafts(options, seed)
+        self.ranks: Final[i64] = ranks
+        self.prompt_wait_steps: Final[i64] = options.prompt_wait_steps
+        # Each goes to the rank where a request has ended last, at random: so many come on average
+        # until every rank has one.
+        self.prompts_for_ranks: Final[i64] = round(sum(ranks / one for one in range(1, ranks + 1)))
         self.max_num_seqs: Final[i64] = options.max_num_seqs * ranks
         self.max_num_batched_tokens: Final[i64] = options.max_num_batched_tokens * ranks * stages
         self.block_size: Final[i64] = options.block_size

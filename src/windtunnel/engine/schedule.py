@@ -64,6 +64,7 @@ class Schedule(Actor):
         self._keeping: i64 = 0  # running requests whose blocks stay held when they end
         self._skipped: i64 = 0  # decoding requests that got no token in the step planned last
         self._owes_decodes = False  # whether prompt-only steps preempted others
+        self._held_steps: i64 = 0  # in which a prompt waited until each rank had one
         self._transferred: Final = RequestLine()  # waiting with the KV of their prompt
         self._wanting: Final = WaitingQueue(limits.scheduling)  # for blocks to receive KV
         self._loads: Final[list[tuple[float, int, Load]]] = []  # a heap of loads from tiers
@@ -263,6 +264,7 @@ class Schedule(Actor):
         out."""
         waiting = self.waiting
         most = self.limits.max_num_seqs
+        at_once = self.limits.prompt_wait_steps == 0
         while budget > 0 and waiting.count and self.running.count < most:
             request = waiting.head()
             if request is None or (self._wanting.count and self._wanted_before(request)):
@@ -278,6 +280,10 @@ class Schedule(Actor):
             want = self._wanted(rest, budget)
             if rest and (not want or not self._fits(request, hit, want)):
                 return
+            if rest and not at_once:
+                if self._waits_for_ranks():
+                    return
+                at_once = True
             waiting.pop(request)
             if not rest:
                 self._answer_at_once(step, request, hit)
@@ -289,6 +295,17 @@ class Schedule(Actor):
             budget -= want
             self._enter(request)
             self._prefill(step, request, want)
+
+    def _waits_for_ranks(self) -> bool:
+        """Whether a prompt that could be computed waits until there is one for each rank."""
+        limits = self.limits
+        enough = self.waiting.count >= limits.prompts_for_ranks
+        idle = self.running.count < limits.ranks
+        if enough or idle or self._held_steps >= self.limits.prompt_wait_steps:
+            self._held_steps = 0
+            return False
+        self._held_steps += 1
+        return True
 
     def _answer_at_once(self, step: Step, request: Request, hit: i64) -> None:
         """Admits a request whose whole prompt is cached: it computes nothing and holds no

@@ -93,6 +93,7 @@ class OffloadTier(Section):
 
 
 MOST_DRAFTED = 16
+MOST_HELD_STEPS = 10_000
 
 PUBLISHED_ACCEPTANCE = {
     "eagle3": (0.83, 0.60, 0.45, 0.36, 0.22, 0.16, 0.09, 0.06),
@@ -211,6 +212,12 @@ class EngineSettings(Section):
         description="Whether a step may compute prompts and decodes; false, as in SGLang: decodes "
         "wait while there are prompts to compute.",
     )
+    prompt_wait_steps: Annotated[int, Whole(0, MOST_HELD_STEPS), Added()] = Field(
+        default=0,
+        description="Most steps that queued prompts wait until each data-parallel rank has one, "
+        "while all ranks have requests to decode; as timeout_iters of TensorRT-LLM's "
+        "attention_dp_config. 0: they do not wait, as in vLLM.",
+    )
     long_prefill_threshold: Annotated[int, Whole(0, MOST_TOKENS)] = Field(
         default=0,
         description="Most prompt tokens of one request in one step; 0: no limit.",
@@ -311,6 +318,9 @@ class EngineSettings(Section):
             hint = "a given number of blocks already excludes the memory of adapters"
             only = "only with kv_blocks: auto"
             yield where.fault(("lora", "memory"), what, only, hint, beside=("kv_blocks",))
+        if self.prompt_wait_steps and where.around[-1].data_parallel == 1:
+            what = f"{self.prompt_wait_steps}, but the pool's data_parallel is 1"
+            yield where.fault("prompt_wait_steps", what, "only with data_parallel above 1")
         if self.kv_cache_dtype == "fp8":
             yield from self._fp8_faults(where)
         try:

@@ -57,6 +57,7 @@ class ReferenceServer:
         self.orders = 0
         self.drafts = limits.drafts
         self.drafted = self.accepted = self.verified = 0
+        self.held_steps = 0  # in which a prompt waited until each rank had one
         self.owes_decodes = False  # after a preemption by prompts that have steps of their own
         self.unsettled: dict[int, int] = {}  # drafts of the step planned last that proved wrong
 
@@ -390,12 +391,23 @@ class ReferenceServer:
             budget -= want
         return budget
 
+    def waits_for_ranks(self) -> bool:
+        """Prompts wait until each rank has one, for so many steps at most, while all decode."""
+        short = len(self.waiting) < self.limits.prompts_for_ranks
+        busy = len(self.running) >= self.limits.ranks
+        if short and busy and self.held_steps < self.limits.prompt_wait_steps:
+            self.held_steps += 1
+            return True
+        self.held_steps = 0
+        return False
+
     def admit(
         self, planned: list[tuple[Request, int]], admitted: list[Request], budget: int, now: float
     ) -> None:
         budget = self.admit_transferred(planned, admitted, budget)
         if self.first(self.transferred) is not None:
             return
+        gathered = False
         while budget > 0 and len(self.running) < self.limits.max_num_seqs:
             if self.limits.scheduling != FCFS:
                 self.waiting.sort(key=lambda request: rank(request, self.limits.scheduling))
@@ -420,8 +432,9 @@ class ReferenceServer:
             threshold = self.limits.long_prefill_threshold
             if not self.limits.chunked_prefill and min(rest, threshold or rest) > budget:
                 return
-            if not self.fits(request, hits, want):
+            if not self.fits(request, hits, want) or (not gathered and self.waits_for_ranks()):
                 return
+            gathered = True
             self.waiting.remove(request)
             self.enter(request)
             self.admission_order.append(request.id)

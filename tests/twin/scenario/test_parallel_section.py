@@ -38,6 +38,7 @@ def served(model: str, *sets: str) -> ScenarioPlan:
             ("all2all_backend=deepep_low_latency", "data_parallel=2"),
             "carries tokens between data-parallel ranks",
         ),
+        (("engine.prompt_wait_steps=60",), "60, but the pool's data_parallel is 1"),
         (("all2all_backend=pplx",), "'pplx' is not known here"),
     ],
 )

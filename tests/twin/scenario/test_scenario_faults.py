@@ -230,10 +230,11 @@ VALUE_FAULTS = [
         "[1]",
         "12: serving.pools[0].engine: a list is not a mapping; allowed: a mapping with the keys "
         "version, max_num_seqs, max_num_batched_tokens, block_size, memory_utilization, "
-        "prefix_caching, chunked_prefill, mixed_batches, long_prefill_threshold, max_model_len, "
-        "scheduling, preemption, over_length, async_scheduling, kv_blocks, kv_cache_dtype, "
-        "null_block, host_overhead, reserve_full_prompt, unhashed_blocks_first, "
-        "compute_whole_hits, store_last_token, last_step_blocks, lora, offload, speculative, "
+        "prefix_caching, chunked_prefill, mixed_batches, prompt_wait_steps, "
+        "long_prefill_threshold, max_model_len, scheduling, preemption, over_length, "
+        "async_scheduling, kv_blocks, kv_cache_dtype, null_block, host_overhead, "
+        "reserve_full_prompt, unhashed_blocks_first, compute_whole_hits, store_last_token, "
+        "last_step_blocks, lora, offload, speculative, "
         "kv_bytes_per_token",
     ),
     (

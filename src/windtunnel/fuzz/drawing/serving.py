@@ -140,6 +140,8 @@ def _draw_degrees(dice: Dice, swarm: Swarm, pool: Values) -> None:
         pool["data_parallel"] = dice.pick(1, 2, 3)
     if "speculative" not in engine:
         pool["pipeline_parallel"] = dice.pick(1, 2, 4)
+    if pool.get("data_parallel", 1) > 1 and dice.chance(0.5):
+        engine["prompt_wait_steps"] = dice.few(1, 60)
 
 
 def _draw_drafts(dice: Dice, swarm: Swarm, engine: Values) -> None:
