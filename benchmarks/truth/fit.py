@@ -10,6 +10,7 @@ whole steps measured on H200s, the profile `h200-pytorch`. Run: python -m benchm
 
 import csv
 import importlib.util
+import math
 import os
 import statistics
 import tempfile
@@ -21,9 +22,16 @@ from benchmarks.calibration_accuracy import data_folder
 from benchmarks.truth.aiter import write_tables
 from benchmarks.vllm_replay import RUN
 from windtunnel.models.calibration.calibrate import error_of
-from windtunnel.models.calibration.operators import PARAMETERS_OF, fit_operators
+from windtunnel.models.calibration.operators import (
+    PARAMETERS_OF,
+    SMALLEST_SIDE,
+    Row,
+    all_reduce_rows,
+    fit_operators,
+)
 from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.catalog.models import MODELS
+from windtunnel.models.step_time.kernels import TILE, Kernels
 from windtunnel.models.step_time.model import StepWork
 from windtunnel.models.step_time.profile import (
     BUNDLED,
@@ -65,9 +73,10 @@ LARGE = {"h200": "h200_sxm", "b200": "b200_sxm"}
 
 VLLM = ("vllm", "0.24.0")
 NCCL = "2.29.2"  # what all of them call for large messages
+TRTLLM = "1.3.0rc20"
 OTHER_ENGINES = {
     "sglang": ("0.5.14", {"h100": "h100_sxm", **LARGE, "b300": "b300_sxm"}),
-    "trtllm": ("1.3.0rc20", LARGE),
+    "trtllm": (TRTLLM, LARGE),
 }
 """Releases of other engines, and the GPUs whose tables of them are used."""
 
@@ -158,7 +167,10 @@ SLOWER = {
     "b300": "b200",
     "gb300": "gb200",
 }
-"""The slower GPU for each: no operator may be slower than there, except collectives."""
+"""The slower GPU for each: no operator may be slower than there."""
+
+REDUCES = PARAMETERS_OF["all-reduce"]
+SENT = 2 / 8  # of what the kernel for small messages sends among eight, that for large ones does
 
 
 def small_kernels_s(folder: Path) -> float:
@@ -249,25 +261,92 @@ def of_aiter(generic: Profile, to: Path) -> Profile:
     return msgspec.structs.replace(found, parameters=values)
 
 
-def with_fused(own: Profile, folder: Path, table: str, to: Path) -> Profile:
-    """The profile with the all-reduces that vLLM fuses with norms since 0.19.
+def with_reduces(found: dict[str, Profile], folders: dict[str, Path], to: Path) -> None:
+    """Refits all-reduces, so that none is slower than on the slower GPU.
 
-    They are TensorRT-LLM's kernels. With every kernel a B200 takes longer to start than an H200.
+    Where a message takes longer than there, it counts with the time that it takes there. Nodes of
+    eight GPUs also have TensorRT-LLM's kernels, with which vLLM fuses norms since 0.19. The error
+    is that against all of a GPU's own timings.
     """
-    there = to / f"{own.name}-fused"
-    there.mkdir()
-    theirs = packaged(table, "trtllm", OTHER_ENGINES["trtllm"][0], there)
-    if theirs is None:
-        return load_profile(own.name)
-    for name in ("custom_allreduce_perf", "nccl_perf"):
-        (there / f"{name}.parquet").symlink_to(folder / f"{name}.parquet")
-    fused = theirs / "custom_allreduce_perf.parquet"
-    (there / "fused_allreduce_perf.parquet").symlink_to(fused)
-    origin = own.origin.removesuffix(".") + FUSED
+    bounds: dict[str, list[Row]] = {}
+    for name, folder in folders.items():
+        there = to / f"{name}-reduces"
+        there.mkdir()
+        for table in ("custom_allreduce_perf", "nccl_perf"):
+            (there / f"{table}.parquet").symlink_to(folder / f"{table}.parquet")
+        if name in EIGHT:
+            theirs = packaged({**TABLES, **NEWER}[name], "trtllm", TRTLLM, there)
+            if theirs is None:
+                found[name] = load_profile(name)
+                continue
+            fused = theirs / "custom_allreduce_perf.parquet"
+            (there / "fused_allreduce_perf.parquet").symlink_to(fused)
+        rows = all_reduce_rows(there, resolve_accelerator(found[name].accelerator))
+        bounds[name] = rows
+        if name in SLOWER:
+            bounds[name] = rows + bounds[SLOWER[name]]
+            found[name] = with_rows(found, name, rows, bounds[name], there)
+
+
+def with_rows(
+    found: dict[str, Profile], name: str, rows: list[Row], bounded: list[Row], to: Path
+) -> Profile:
+    """The profile with all-reduces fitted to the fastest of the bounded rows of each size."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    only = to / "fastest"
+    only.mkdir()
+    kept = [{key: row[key] for key in ("num_gpus", "message_size", "latency")} for row in bounded]
+    pq.write_table(pa.Table.from_pylist(kept), only / "custom_allreduce_perf.parquet")
+    own = found[name]
+    origin = own.origin
+    if name in EIGHT:
+        origin = own.origin.removesuffix(".") + FUSED
     accelerator = resolve_accelerator(own.accelerator)
-    found = fit_operators(there, accelerator, own, name=own.name, origin=origin)
-    errors = {**own.errors["operators"], **found.errors["operators"]}
-    return msgspec.structs.replace(found, errors={"operators": errors}, measured=own.measured)
+    again = fit_operators(only, accelerator, own, name=name, origin=origin)
+    again = with_order(again, found[SLOWER[name]])
+    kernels = Kernels(again.physics_parameters(), accelerator)
+    off = [
+        abs(
+            1e3 * kernels.all_reduce_s(2.0 * row["message_size"], row["num_gpus"]) / row["latency"]
+            - 1
+        )
+        for row in rows
+    ]
+    errors = {**own.errors["operators"], "all-reduce": error_of(off).rounded()}
+    return msgspec.structs.replace(again, errors={"operators": errors}, measured=own.measured)
+
+
+def with_order(own: Profile, slower: Profile) -> Profile:
+    """The profile with no all-reduce of up to eight GPUs slower than on the slower GPU.
+
+    Where the kernel for large messages starts later, it starts as there, or the one for small
+    messages is fast enough until it has caught up: whichever changes less.
+    """
+    here, there = resolve_accelerator(own.accelerator), resolve_accelerator(slower.accelerator)
+    small_s, small, large_s, large = reduce_lines(own, here)
+    limit_small_s, limit_small, limit_large_s, limit_large = reduce_lines(slower, there)
+    small_s = min(small_s, limit_small_s)
+    small, large = max(small, limit_small), max(large, limit_large)
+    if large_s > limit_large_s:
+        gained = 1.0 / limit_large - 1.0 / large
+        caught_up = (large_s - limit_large_s) / gained if gained else math.inf
+        needed = 1.0 / ((limit_large_s - small_s) / caught_up + 1.0 / limit_large)
+        if needed / small < large_s / limit_large_s:
+            small = max(small, needed)
+        else:
+            large_s = limit_large_s
+    link = here.link_bytes_per_s
+    values = dict(zip(REDUCES, (small_s, small / link, large_s, large / link * SENT), strict=True))
+    return msgspec.structs.replace(own, parameters={**own.parameters, **values})
+
+
+def reduce_lines(own: Profile, accelerator: Accelerator) -> tuple[float, float, float, float]:
+    """Seconds to start, and bytes/s of messages to seven others, of both kernels."""
+    small_s, small, large_s, large = (own.parameters[key] for key in REDUCES)
+    link = accelerator.link_bytes_per_s
+    return small_s, small * link, large_s, large * link / SENT
 
 
 def fitted(name: str, folder: Path, steps: Profile, layer_s: float) -> Profile:
@@ -292,7 +371,7 @@ def peaks(key: str, accelerator: Accelerator) -> float:
     """The peak that a fraction refers to, or 1 for seconds and counts."""
     if key.endswith("bandwidth"):
         return accelerator.hbm_bytes_per_s
-    if not key.endswith("efficiency") or key.startswith("all_reduce"):
+    if not key.endswith("efficiency"):
         return 1.0
     precision = key[:3] if key.startswith("fp") else "bf16"
     return accelerator.peak_flops(precision)
@@ -321,23 +400,33 @@ def shown(profile: Profile) -> list[str]:
     ]
 
 
+def _multiplication_start_s(values: dict[str, float], accelerator: Accelerator) -> float:
+    """Start and partial wave of a multiplication over the fewest inputs that were timed."""
+    wave = values["gemm_wave"] * accelerator.compute_units * TILE * TILE
+    rate = accelerator.bf16_flops * values["gemm_efficiency"]
+    return values["gemm_launch_s"] + 2.0 * SMALLEST_SIDE * wave / rate
+
+
 def _start_s(values: dict[str, float], kind: str, hidden: int, visited: int) -> float:
     launch_s, width_s, visit_s = (values[f"{kind}_{part}_s"] for part in STARTS)
     return launch_s + hidden * width_s + visited * visit_s
 
 
 def ordered(profile: Profile, slower: Profile) -> Profile:
-    """The profile with no operator slower than on the slower GPU."""
+    """The profile with no operator but all-reduces slower than on the slower GPU."""
     here, there = resolve_accelerator(profile.accelerator), resolve_accelerator(slower.accelerator)
     values = dict(profile.parameters)
     for key, value in slower.parameters.items():
-        if key.startswith("all_reduce") or key in EXPERT_STARTS:
+        if key in REDUCES or key in EXPERT_STARTS:
             continue
         if key.endswith(("bandwidth", "efficiency")):
             least = value * peaks(key, there) / peaks(key, here)
             values[key] = min(1.0, max(values[key], least))
         elif key.endswith("_s"):
             values[key] = min(values[key], value)
+    late_s = _multiplication_start_s(values, here)
+    late_s -= _multiplication_start_s(slower.parameters, there)
+    values["gemm_launch_s"] -= max(0.0, late_s)
     for kind in EXPERTS:
         starts = [f"{kind}_{part}_s" for part in STARTS]
         if any(_start_s(values, kind, *at) > _start_s(slower.parameters, kind, *at) for at in ENDS):
@@ -437,9 +526,7 @@ def all_profiles(folder: Path, scratch: Path) -> dict[str, Profile]:
     }
     found["generic"] = msgspec.structs.replace(load_profile("generic"), parameters=middle)
     found["mi355x"] = of_aiter(found["generic"], scratch)
-    for name in (one for one in EIGHT if one in found):
-        table = {**TABLES, **NEWER}[name]
-        found[name] = with_fused(found[name], folders[name], table, scratch)
+    with_reduces(found, folders, scratch)
     return found | of_earlier_release(found, scratch)
 
 

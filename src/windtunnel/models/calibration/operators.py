@@ -36,7 +36,7 @@ from windtunnel.models.step_time.kernels import Kernels, PhysicsParameters, touc
 from windtunnel.models.step_time.physics import DELTA_PASSES
 from windtunnel.models.step_time.profile import PARAMETERS, ErrorFigures, Profile
 
-__all__ = ["CHANCE", "PARAMETERS_OF", "fit_operators"]
+__all__ = ["CHANCE", "PARAMETERS_OF", "SMALLEST_SIDE", "Row", "all_reduce_rows", "fit_operators"]
 
 ROWS_PER_FIT = 3000
 SHORTEST_CALL_MS = 1e-6
@@ -108,6 +108,11 @@ def fit_operators(
         errors={"operators": errors},
         measured=largest,
     )
+
+
+def all_reduce_rows(folder: Path, accelerator: Accelerator) -> list[Row]:
+    """The fastest all-reduce of each size in the tables of a folder."""
+    return _rows(folder, _CLASSES["all-reduce"], accelerator)
 
 
 def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:

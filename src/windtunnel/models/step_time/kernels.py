@@ -140,6 +140,11 @@ class Kernels:
         self._bf16: Final = Rates(
             bf16 * values["gemm_efficiency"], hbm * values["gemm_bandwidth"], launch
         )
+        self._widened: Final = Rates(
+            bf16 * values["gemm_efficiency"],
+            hbm * values["gemm_bandwidth"],
+            launch + values["fp8_launch_s"],
+        )
         self._fp8: Final = Rates(
             eight * values["fp8_efficiency"],
             hbm * values["fp8_bandwidth"],
@@ -184,9 +189,11 @@ class Kernels:
 
     def gemm_rates(self, weight_bytes: float) -> Rates:
         """Rates for weights of that size; weights without a matching matrix unit are widened."""
+        if weight_bytes >= EIGHT_BIT:
+            return self._bf16
         if weight_bytes < FOUR_BIT and (self._four_bit or self._widens):
-            return self._fp4 if self._four_bit else self._bf16
-        return self._fp8 if self._eight_bit and weight_bytes < EIGHT_BIT else self._bf16
+            return self._fp4 if self._four_bit else self._widened
+        return self._fp8 if self._eight_bit else self._widened
 
     def expert_rates(self, weight_bytes: float) -> Rates:
         """The same for grouped multiplications, which have their own kernels."""
@@ -289,15 +296,15 @@ class Kernels:
         return self.parameters.convolution_call_s + 2.0 * numbers / self.convolution_rate
 
     def all_reduce_s(self, message_bytes: float, gpus: int) -> float:
-        """Each GPU sends the message almost twice, by the faster of two kernels for its size."""
+        """Each GPU sends a small message to each of the others, a large one almost twice in all:
+        whichever is faster."""
         if gpus == 1:
             return 0.0
         p = self.parameters
-        sent_s = 2.0 * (gpus - 1) / gpus * message_bytes * self._sharing(gpus)
-        sent_s /= self.link_bytes_per_s
         waits = self._sharing(gpus)
-        small = waits * p.all_reduce_s + sent_s / p.all_reduce_small_efficiency
-        large = waits * p.all_reduce_large_s + sent_s / p.all_reduce_efficiency
+        whole_s = (gpus - 1) * message_bytes * waits / self.link_bytes_per_s
+        small = waits * p.all_reduce_s + whole_s / p.all_reduce_small_efficiency
+        large = waits * p.all_reduce_large_s + 2.0 / gpus * whole_s / p.all_reduce_efficiency
         return small if small < large else large
 
     def gather_s(self, gathered_bytes: float, gpus: int) -> float:
