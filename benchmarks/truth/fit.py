@@ -413,11 +413,16 @@ def _start_s(values: dict[str, float], kind: str, hidden: int, visited: int) -> 
 
 
 def ordered(profile: Profile, slower: Profile) -> Profile:
-    """The profile with no operator but all-reduces slower than on the slower GPU."""
+    """The profile with no operator but all-reduces slower than on the slower GPU.
+
+    A precision that the slower GPU lacks was not timed there.
+    """
     here, there = resolve_accelerator(profile.accelerator), resolve_accelerator(slower.accelerator)
     values = dict(profile.parameters)
+    rates = {"fp8": there.fp8_flops, "fp4": there.fp4_flops}
+    lacking = tuple(precision for precision, rate in rates.items() if not rate)
     for key, value in slower.parameters.items():
-        if key in REDUCES or key in EXPERT_STARTS:
+        if key in REDUCES or key in EXPERT_STARTS or key.startswith(lacking):
             continue
         if key.endswith(("bandwidth", "efficiency")):
             least = value * peaks(key, there) / peaks(key, here)
@@ -427,7 +432,7 @@ def ordered(profile: Profile, slower: Profile) -> Profile:
     late_s = _multiplication_start_s(values, here)
     late_s -= _multiplication_start_s(slower.parameters, there)
     values["gemm_launch_s"] -= max(0.0, late_s)
-    for kind in EXPERTS:
+    for kind in (one for one in EXPERTS if not one.startswith(lacking)):
         starts = [f"{kind}_{part}_s" for part in STARTS]
         if any(_start_s(values, kind, *at) > _start_s(slower.parameters, kind, *at) for at in ENDS):
             values |= {key: slower.parameters[key] for key in starts}

@@ -106,6 +106,14 @@ def test_large_all_reduces_are_as_fast_as_nccls(gpus: int, mebi: int, us: float)
     assert kernels.all_reduce_s(2.0 * mebi * 2**20, gpus) * 1e6 == pytest.approx(us, rel=0.15)
 
 
+@pytest.mark.parametrize("gpu", ["b200", "gb200", "b300", "gb300"])
+def test_four_bits_start_as_they_were_timed_and_not_as_assumed_for_gpus_without(gpu: str) -> None:
+    own, assumed = load_profile(gpu).parameters, load_profile("h200").parameters
+    assert own["fp4_launch_s"] > assumed["fp4_launch_s"]
+    assert own["fp4_expert_launch_s"] < assumed["fp4_expert_launch_s"]
+    assert own["fp4_expert_visit_s"] > 5e-8
+
+
 def test_the_rest_gets_generic_efficiencies_and_is_told_so() -> None:
     for accelerator in ACCELERATORS.values():
         profile = profile_for(accelerator)
