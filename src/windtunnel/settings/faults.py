@@ -61,7 +61,8 @@ def input_error(document: Document, faults: Sequence[Fault]) -> InputError:
     ordered = sorted(faults, key=lambda fault: document.order(fault.path))
     errors = [_sentence(document, fault) for fault in ordered[:MOST_FAULTS]]
     if len(faults) > MOST_FAULTS:
-        what = f"there are {len(faults) - MOST_FAULTS} more faults"
+        more = len(faults) - MOST_FAULTS
+        what = "there is 1 more fault" if more == 1 else f"there are {more} more faults"
         errors.append(InputError(what, where=document.file))
     return one_sentence_per([*errors, *document.refused])
 

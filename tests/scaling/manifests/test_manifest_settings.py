@@ -170,3 +170,14 @@ def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path, name: str, says
     with pytest.raises(InputError, match=says) as caught:
         load_text(text, str(tmp_path / "scenario.yaml"))
     assert str(tmp_path / name) in str(caught.value)
+
+
+def test_manifests_that_cannot_be_read_are_told_beside_names_of_no_pool(tmp_path: Path) -> None:
+    (tmp_path / "cut.yaml").write_text("kind: HorizontalPodAutoscaler\nspec: {")
+    text = SMALL + "scaling: {manifests: [nope.yaml, cut.yaml], targets: {chat: nopool}}\n"
+    with pytest.raises(InputError) as caught:
+        load_text(text, str(tmp_path / "scenario.yaml"))
+    said = str(caught.value)
+    for words in ("there is no pool 'nopool'", "nope.yaml: there is no such file", "is not YAML"):
+        assert said.count(words) == 1
+    assert len(said.splitlines()) == 3

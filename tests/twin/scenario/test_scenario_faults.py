@@ -447,11 +447,14 @@ def test_names_that_no_catalog_has_are_told_with_other_faults(tmp_path: Path, fa
     assert len(said.splitlines()) > 3
 
 
-def test_faults_beyond_a_screenful_are_counted() -> None:
-    text = SMALL + "".join(f"key{number}: 1\n" for number in range(25))
+@pytest.mark.parametrize(
+    ("many", "says"), [(25, "there are 5 more faults"), (21, "there is 1 more fault")]
+)
+def test_faults_beyond_a_screenful_are_counted(many: int, says: str) -> None:
+    text = SMALL + "".join(f"key{number}: 1\n" for number in range(many))
     lines = sentence(text).splitlines()
     assert len(lines) == 21
-    assert lines[-1] == "s.yaml: there are 5 more faults"
+    assert lines[-1] == f"s.yaml: {says}"
 
 
 def test_missing_sections() -> None:

@@ -73,8 +73,31 @@ class Written(NamedTuple):
         return f"{self.manifest.kind} {self.manifest.metadata.name}"
 
 
+class Parsed(NamedTuple):
+    """What files contain, and what is wrong with each by itself."""
+
+    written: list[Written]
+    beside: dict[str, int]
+    """How many documents of kinds that do not scale, by kind."""
+    errors: list[InputError]
+
+
 def read_manifests(paths: Sequence[str | Path], names: ScenarioNames) -> ReadManifests:
     """Reads manifest files, which may refer to each other."""
+    return _resolved(_parsed(paths), names)
+
+
+def faults_of_files(paths: Sequence[str | Path]) -> list[InputError]:
+    """What is wrong with each file by itself, whatever it refers to."""
+    return _flat(_parsed(paths).errors)
+
+
+def read(texts: Sequence[tuple[str, str]], names: ScenarioNames) -> ReadManifests:
+    """Reads the texts of manifests, each with the file name to report in faults."""
+    return _resolved(_parsed_texts(texts), names)
+
+
+def _parsed(paths: Sequence[str | Path]) -> Parsed:
     texts: list[tuple[str, str]] = []
     errors: list[InputError] = []
     for path in paths:
@@ -82,39 +105,36 @@ def read_manifests(paths: Sequence[str | Path], names: ScenarioNames) -> ReadMan
             texts.append((read_text(path, NOUN), str(path)))
         except InputError as error:
             errors.append(error)
-    return read(texts, names, errors)
+    found = _parsed_texts(texts)
+    return found._replace(errors=[*errors, *found.errors])
 
 
-def read(
-    texts: Sequence[tuple[str, str]], names: ScenarioNames, unread: Sequence[InputError] = ()
-) -> ReadManifests:
-    """Reads the texts of manifests, each with the file name to report in faults.
-
-    `unread` are errors of other files, which are raised along with those of the texts.
-    """
-    errors = list(unread)
-    written: list[Written] = []
-    beside: dict[str, int] = {}
+def _parsed_texts(texts: Sequence[tuple[str, str]]) -> Parsed:
+    found = Parsed([], {}, [])
     for text, file in texts:
         try:
             documents = parse_documents(text, file, NOUN, KEYS)
         except InputError as error:
-            errors.append(error)
+            found.errors.append(error)
             continue
         for document in documents:
             if _scales_nothing(document):
                 kind = str(document.data["kind"])
-                beside[kind] = beside.get(kind, 0) + 1
+                found.beside[kind] = found.beside.get(kind, 0) + 1
                 continue
             try:
-                written.append(Written(document, manifest_of(document, KINDS)))
+                found.written.append(Written(document, manifest_of(document, KINDS)))
             except InputError as error:
-                errors.append(error)
-    found = _Files(written, names, complete=not errors)
-    errors += found.errors
+                found.errors.append(error)
+    return found
+
+
+def _resolved(parsed: Parsed, names: ScenarioNames) -> ReadManifests:
+    found = _Files(parsed.written, names, complete=not parsed.errors)
+    errors = [*parsed.errors, *found.errors]
     if errors:
         raise one_sentence_per(_flat(errors))
-    return ReadManifests(found.assignments, [*_said_of(beside), *found.notes])
+    return ReadManifests(found.assignments, [*_said_of(parsed.beside), *found.notes])
 
 
 def _scales_nothing(document: Document) -> bool:

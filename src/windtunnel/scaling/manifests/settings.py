@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from windtunnel.core.errors import nearest
+from windtunnel.core.errors import InputError, nearest
 from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.policies.keda.cron import begin_of
@@ -64,6 +64,12 @@ class ManifestSettings(ScalerTiming):
             own = {key: mine[key] for key in mine if key in type(one.policy).model_fields}
             assignments.append(one._replace(policy=one.policy.model_copy(update=own)))
         return read._replace(assignments=assignments)
+
+    def faults_of_files(self, folder: Path) -> list[InputError]:
+        """What is wrong with each file by itself, whatever pools there are."""
+        from windtunnel.scaling.manifests.load import faults_of_files
+
+        return faults_of_files([folder / path for path in self.manifests])
 
     def check(self, where: Context) -> Iterator[Fault]:
         """Yields faults, such as pools that do not exist."""

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, one_sentence_per
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.routing.build import POLICIES
 from windtunnel.settings.checking import checked
@@ -151,16 +151,21 @@ def _plan(document: Document, *, look_up: bool = False) -> ScenarioPlan:
 
 def _scaling_faults(spec: Scenario, folder: Path, found: Sequence[Fault]) -> list[Fault]:
     """Reports faults of the manifests of an autoscaler."""
-    if spec.scaling is None or not hasattr(spec.scaling, "manifests"):
-        return []
-    if any(one.path[:1] == ("scaling",) for one in found if not one.is_note):
+    if spec.scaling is None:
         return []
     from windtunnel.scaling.build import setup_of
+    from windtunnel.scaling.manifests.settings import ManifestSettings
 
+    if not isinstance(spec.scaling, ManifestSettings):
+        return []
+    path: KeyPath = ("scaling", "manifests")
+    if any(one.path[:1] == ("scaling",) for one in found if not one.is_note):
+        wrong = spec.scaling.faults_of_files(folder)
+        return faults_at(path, one_sentence_per(wrong)) if wrong else []
     try:
         setup_of(spec.scaling, spec.serving.pools, folder)
     except InputError as error:
-        return faults_at(("scaling", "manifests"), error)
+        return faults_at(path, error)
     return []
 
 
