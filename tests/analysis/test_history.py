@@ -341,3 +341,17 @@ def test_moments_and_durations_are_exact_enough_to_be_compared() -> None:
         "132.6 s",
         "12 min 5 s",
     ]
+
+
+def test_a_hidden_server_that_is_lost_or_hidden_twice_is_missing_once() -> None:
+    log = ControlHistory(
+        [
+            *BEGINNING,
+            fault(10.0, "main-0", "main-1", until=40.0, kind="router-partition"),
+            fault(20.0, "main-1", until=50.0, kind="router-partition"),
+            replica(30.0, "gone", 0, "its engine crashed"),
+        ]
+    )
+    sizes = log.sizes("main")
+    times = (5.0, 15.0, 25.0, 35.0, 45.0, 55.0)
+    assert [sizes.ready_at(time_s) for time_s in times] == [2, 0, 0, 0, 0, 1]

@@ -356,15 +356,28 @@ class ControlHistory:
                     served = READY in life.since
                     taken = served and self.was_taken(life)
                     yield SizeChange(left_s, -1 if served else 0, -1, taken=taken)
-        for fault in self.faults.values():
-            hit = sum(subject.rpartition("-")[0] == pool for subject in fault.subjects)
-            if fault.kind in PARTITION and hit:  # others leave a part of a server's capacity
-                yield SizeChange(fault.at_s, -hit, taken=True)
-                if fault.until_s is not None:
-                    yield SizeChange(fault.until_s, hit)
+        for start_s, end_s in self._hidden(pool):  # other faults leave a part of the capacity
+            yield SizeChange(start_s, -1, taken=True)
+            if end_s < float("inf"):
+                yield SizeChange(end_s, 1)
         for one in self.by_pool.get(pool, []):
             wanted, kept = one.data["recommended"], one.data["target"]
             yield SizeChange(one.time, wanted=wanted, kept=max(wanted, kept))
+
+    def _hidden(self, pool: str) -> Iterator[tuple[float, float]]:
+        """When ready servers of a pool got no requests because routers did not see them."""
+        faults = [one for one in self.faults.values() if one.kind in PARTITION]
+        for life in self.lives if faults else ():
+            name, left_s = f"{pool}-{life.number}", life.left_s
+            if life.pool != pool or READY not in life.since:
+                continue
+            seen_s = life.since[READY]
+            for fault in faults:  # in order of their beginning; they may overlap
+                end_s = fault.felt_until_s if left_s is None else min(fault.felt_until_s, left_s)
+                start_s = max(fault.at_s, seen_s)
+                if name in fault.subjects and start_s < end_s:
+                    yield start_s, end_s
+                    seen_s = end_s
 
     def was_taken(self, life: ReplicaLife) -> bool:
         """Whether a ready server was lost, or drained because a fault announced its end."""
