@@ -7,6 +7,7 @@ import pytest
 
 from windtunnel.analysis.explain.blame import why_short
 from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent
+from windtunnel.analysis.explain.limits import limits_on
 from windtunnel.analysis.explain.missing import CapacityWait
 from windtunnel.analysis.explain.overview import important
 from windtunnel.analysis.explain.pool_sizes import PoolSizes, SizeChange
@@ -59,6 +60,31 @@ def test_a_decision_has_asked_for_as_many_as_it_said() -> None:
         ]
     )
     assert [life.by for life in log.lives] == ["", "", "scaling-1", "scaling-2"]
+
+
+@pytest.mark.parametrize(
+    ("without", "names"),
+    [({"behavior": 6, "bounds": 12}, ["bounds"]), ({"behavior": 6, "bounds": 6}, ["bounds"])],
+)
+def test_a_limit_that_made_no_difference_is_no_cause(
+    without: dict[str, int], names: list[str]
+) -> None:
+    decided = scaling("decided", 10.0, "scaling-1", 6, 6)
+    sizes = {"behavior": (44, 12), "bounds": (12, 6)}
+    limits = [
+        {
+            "name": name,
+            "before": before,
+            "after": after,
+            "without": without[name],
+            "reason": "Because.",
+        }
+        for name, (before, after) in sizes.items()
+    ]
+    decided.data.update(recommended=44, limits=limits)
+    log = ControlHistory([*BEGINNING, decided])
+    steps = limits_on(log, CapacityWait("main", 11.0, 20.0, "", 5.0))
+    assert [step.says.split(" to ")[0].split()[-1] for step in steps] == names
 
 
 def test_who_comes_after_a_loss_takes_the_place_of_the_lost_however_often_it_is_tried() -> None:

@@ -18,6 +18,7 @@ from windtunnel.cli import watch
 from windtunnel.cli.main import main
 from windtunnel.cli.places import Output
 from windtunnel.report.terminal import progress
+from windtunnel.search.repeats import intervals
 from windtunnel.twin import ceiling
 from windtunnel.twin.simulation import Simulation
 
@@ -78,6 +79,28 @@ def test_ctrl_c_keeps_what_a_run_has_done(
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
     assert status_of("report", tmp_path / "run") == 0
     assert ", partial" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_ctrl_c_in_the_runs_for_intervals_keeps_the_whole_run(
+    scenario: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("Ctrl-C raises there")
+
+    monkeypatch.setattr(intervals, "add_intervals", interrupted)
+    short = (scenario, "--set", "duration=2s", "-o", tmp_path / "run")
+    assert status_of("simulate", *short, "--trust") == 130
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["partial"], result["simulated_seconds"]) == (None, 2.0)
+    assert "report.html" not in files(tmp_path / "run")
+    said = capsys.readouterr()
+    assert "there are no intervals: their runs were interrupted" in said.err
+    assert "report.html" not in said.out
+    assert f"`windtunnel report {tmp_path / 'run'}` writes the page" in said.err
 
 
 def test_ctrl_c_counts_many_requests_together(

@@ -1,7 +1,8 @@
 """Monitors a run: its progress, its memory, and Ctrl-C."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from windtunnel.cli.places import note
@@ -29,6 +30,16 @@ class RunWatch:
     @property
     def is_interrupted(self) -> bool:
         return self._interruption.asked
+
+    @contextmanager
+    def optional(self) -> Iterator[None]:
+        """For work after the run whose results are complete without it: Ctrl-C ends only that."""
+        self._interruption.may_ask = False
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._interruption.asked = True
+        self._interruption.may_ask = True
 
     def __enter__(self) -> Self:
         self._interruption.__enter__()

@@ -82,6 +82,10 @@ def refused_before(history: ControlHistory, wait: CapacityWait) -> list[CauseSte
 
 
 def _limits_of(found: LoggedEvent, more: str = "") -> list[CauseStep]:
+    """The limits without which a decision would have been larger; if each is as tight as another,
+    the last one."""
+    lower = [one for one in found.data["limits"] if one["after"] < one["before"]]
+    binding = [one for one in lower if one["without"] > found.data["target"]] or lower[-1:]
     return [
         CauseStep(
             found.time,
@@ -91,6 +95,5 @@ def _limits_of(found: LoggedEvent, more: str = "") -> list[CauseStep]:
             [found.id],
             cause=Cause.QUOTA,
         )
-        for limit in found.data["limits"]
-        if limit["after"] < limit["before"]
+        for limit in binding
     ]

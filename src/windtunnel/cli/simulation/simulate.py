@@ -157,7 +157,10 @@ def simulate(
                 look=watch.looking(shown),
             )
         if trust and done.result["partial"] is None:
-            _repeat(done, **repeats)
+            with watch.optional():
+                _repeat(done, **repeats)
+            if watch.is_interrupted:
+                note("there are no intervals: their runs were interrupted")
         if folder is not None:
             folder.finish(done, page=not watch.is_interrupted)
             if events:
@@ -168,7 +171,8 @@ def simulate(
         out.json(done.result)
     if trace.cut:
         note(f"{perfetto}: {trace.cut}")
-    _show_results(done, plan, folder.path if folder else None, also, alone=out.alone)
+    place = folder.path if folder else None
+    _show_results(done, plan, place, also, interrupted=watch.is_interrupted, alone=out.alone)
 
 
 def _note_another_run(folder: Path, plan: "ScenarioPlan", *, is_named: bool) -> None:
@@ -189,16 +193,20 @@ def _note_another_run(folder: Path, plan: "ScenarioPlan", *, is_named: bool) -> 
 
 
 def _show_results(
-    done: "Run", plan: "ScenarioPlan", place: Path | None, also: Mapping[str, Path], *, alone: bool
+    done: "Run",
+    plan: "ScenarioPlan",
+    place: Path | None,
+    also: Mapping[str, Path],
+    *,
+    interrupted: bool,
+    alone: bool,
 ) -> None:
     """Shows the results; if the run ended early, exits with the corresponding status."""
-    from windtunnel.cli.watch import BY_INTERRUPT
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.run import show
     from windtunnel.twin.results.chance import draws
 
     partial = done.result["partial"]
-    interrupted = done.result["ended_by"] == BY_INTERRUPT
     if not alone:
         where = None if interrupted else place
         show(done.result, plan.slos, where, screen(), also, by_chance=draws(plan))
@@ -206,8 +214,10 @@ def _show_results(
         note(f"the results are partial: {partial}")
     if interrupted and place is not None:
         note(f"they are in {place}; `windtunnel report {place}` writes the page")
+    if interrupted:
+        sys.exit(EXIT_INTERRUPTED)
     if partial is not None:
-        sys.exit(EXIT_INTERRUPTED if interrupted else EXIT_EARLY)
+        sys.exit(EXIT_EARLY)
 
 
 def _refuse_options_of_repeats(repeats: Mapping[str, Any], *, trust: bool) -> None:

@@ -254,6 +254,8 @@ class KubernetesControlPlane:
                 stdout=written,
                 stderr=written,
                 env={**os.environ, "GOGC": "200", "GOMAXPROCS": "2"},
+                # Ctrl-C in a terminal is for us: an API server whose etcd ends first takes 30 s.
+                start_new_session=True,
             )
 
     def await_ready(self, role: str) -> None:
