@@ -73,6 +73,21 @@ def test_a_calm_run_on_measured_hardware_is_good_throughout() -> None:
     assert measured["basis"] == "fitted steps"
 
 
+def test_servers_that_vllm_refuses_to_start_are_a_caution() -> None:
+    text = physics(count=5, accelerator="l4")
+    assert about(trust(text), "max-model-len") == [
+        (
+            "caution",
+            "The KV cache of main holds no request of max_model_len (131,072 tokens): vLLM refuses "
+            "to start unless --max-model-len is at most 32,560.",
+        )
+    ]
+    engine = "serving.pools.0.engine"
+    for starts in (f"{engine}.max_model_len=32560", f"{engine}.kv_blocks=2000"):
+        assert about(trust(text, starts), "max-model-len") == []
+    assert about(trust(text, f"{engine}.max_model_len=32561"), "max-model-len")
+
+
 @pytest.mark.parametrize(
     ("accelerator", "severity", "says"),
     [

@@ -197,6 +197,28 @@ def test_a_sequence_has_a_state_of_fixed_size(model: str, mib: int) -> None:
     assert part.state_layer_bytes() == shape.state_layer_bytes() / 2
 
 
+@pytest.mark.parametrize(
+    ("model", "accelerator"),
+    [("llama-3.1-8b", "l4"), ("gpt-oss-120b", "h100"), ("Qwen/Qwen3.6-35B-A3B-FP8", "l40s")],
+)
+def test_the_longest_request_that_fits_is_the_largest_max_model_len_that_starts(
+    model: str, accelerator: str
+) -> None:
+    shape, gpu = resolve_model(model), resolve_accelerator(accelerator)
+    asked = kv_capacity(shape, gpu)
+    assert not asked.starts
+    assert 0 < asked.longest < asked.max_model_len == shape.max_context
+    assert asked.refusal.endswith(f"is at most {asked.longest:,}")
+    for length, starts in ((asked.longest, True), (asked.longest + 1, False)):
+        limits = msgspec.structs.replace(limits_for(gpu), max_model_len=length)
+        found = kv_capacity(shape, gpu, limits)
+        assert (found.starts, found.longest, bool(found.refusal)) == (
+            starts,
+            asked.longest,
+            not starts,
+        )
+
+
 def test_groups_of_layers_are_as_large_as_the_smaller_kind() -> None:
     groups = kv_groups(MODELS["gemma-3-27b"])
     assert (groups.layers, groups.full, groups.windowed) == (10, 1, 6)

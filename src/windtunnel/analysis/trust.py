@@ -16,6 +16,7 @@ from windtunnel.analysis.steadiness import Steadiness, steadiness
 from windtunnel.core.statistics.distribution import PERCENTILES
 from windtunnel.core.units import format_duration
 from windtunnel.models.calibration.evidence import Evidence
+from windtunnel.models.capacity import KvCapacity
 from windtunnel.models.step_time.model import MeasuredBounds
 from windtunnel.workload.moments import asked_mean, drawn_mean
 from windtunnel.workload.settings.sources import SourceSettings
@@ -30,6 +31,7 @@ CODES = {
     "calibration": "how far the step-time model was off where it was measured",
     "extrapolation": "steps larger than any that was measured",
     "assumptions": "what a pool's settings ask for that was not measured there",
+    "max-model-len": "servers that vLLM would refuse to start",
     "saturation": "servers that could not keep up",
     "queue-growth": "queues that grew to the end",
     "warm-up": "servers that were still filling",
@@ -78,6 +80,8 @@ class PoolFacts(msgspec.Struct, frozen=True):
     """The share of time and the steps beyond them; None if there are no bounds."""
     assumptions: Sequence[str] = ()
     """Sentences about settings whose effect was not measured there."""
+    capacity: KvCapacity | None = None
+    """The KV cache of its servers; None if `kv_blocks` is not that of vLLM's memory."""
 
     def section(self) -> dict[str, Any]:
         """The facts as plain data, for the result."""
@@ -128,6 +132,7 @@ def trust_of(run: RunFacts) -> dict[str, Any]:
         *(_calibration(pool) for pool in run.pools),
         *_extrapolation(run.pools),
         *_assumptions(run.pools),
+        *_max_model_len(run.pools),
         *_saturation(saturated, run.seconds),
         *_encoders(run.encoders_busy),
         *_steadiness(steadiness(run.samples, run.most_servers)),
@@ -225,6 +230,17 @@ def _assumptions(pools: Sequence[PoolFacts]) -> Iterator[TrustFinding]:
     for pool in pools:
         for says in pool.assumptions:
             yield TrustFinding("assumptions", CAUTION, says, {"pool": pool.name})
+
+
+def _max_model_len(pools: Sequence[PoolFacts]) -> Iterator[TrustFinding]:
+    for pool in pools:
+        found = pool.capacity
+        if found is None or found.starts:
+            continue
+        says = f"The KV cache of {pool.name} holds no request of max_model_len "
+        says += f"({found.max_model_len:,} tokens): {found.refusal}."
+        figures = {"pool": pool.name, "asked": found.max_model_len, "longest": found.longest}
+        yield TrustFinding("max-model-len", CAUTION, says, figures)
 
 
 BEYOND = {

@@ -16,6 +16,7 @@ embeddings, takes the bytes of a matrix weight.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 
 import msgspec
 
@@ -157,7 +158,7 @@ class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
     groups: KvGroups
     block_size: int
     max_model_len: int
-    request_blocks: int  # of the pool, for a request of max_model_len as vLLM counts it
+    in_flight: int  # tokens of unfinished steps, which windows keep as well
     logs_sequences: bool
 
     @property
@@ -175,6 +176,34 @@ class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
     def blocks(self) -> int:
         """Token blocks, each covering all full-attention layers."""
         return self.pool_blocks // max(1, self.groups.full)
+
+    @property
+    def request_blocks(self) -> int:
+        """Blocks of the pool for a request of max_model_len, as vLLM counts them."""
+        return self.groups.request_blocks(self.max_model_len, self.in_flight, self.block_size)
+
+    @property
+    def starts(self) -> bool:
+        """Whether one request of max_model_len fits; otherwise vLLM refuses to start."""
+        return self.request_blocks <= self.pool_blocks
+
+    @property
+    def longest(self) -> int:
+        """The largest max_model_len, up to the one given, with which vLLM starts; 0: none."""
+        return bisect_right(
+            range(1, self.max_model_len + 1),
+            self.pool_blocks,
+            key=lambda length: self.groups.request_blocks(length, self.in_flight, self.block_size),
+        )
+
+    @property
+    def refusal(self) -> str:
+        """Why vLLM refuses to start; empty if it starts."""
+        if self.starts:
+            return ""
+        if not self.longest:
+            return "vLLM refuses to start with any --max-model-len"
+        return f"vLLM refuses to start unless --max-model-len is at most {self.longest:,}"
 
     @property
     def sequences(self) -> float:
@@ -241,7 +270,6 @@ def _divide_memory(
     limits = msgspec.structs.replace(limits, block_size=block_size)
     groups = kv_groups(part, limits)
     longest = limits.max_model_len or shape.max_context
-    in_flight = BATCHES_IN_FLIGHT * limits.max_num_batched_tokens
     found = KvCapacity(
         memory_bytes=accelerator.memory_bytes,
         usable_bytes=accelerator.memory_bytes * limits.memory_utilization,
@@ -255,7 +283,7 @@ def _divide_memory(
         groups=groups,
         block_size=limits.block_size,
         max_model_len=longest,
-        request_blocks=groups.request_blocks(longest, in_flight, limits.block_size),
+        in_flight=BATCHES_IN_FLIGHT * limits.max_num_batched_tokens,
         logs_sequences=release.logs_sequences,
     )
     blocks = max(0, math.floor(found.left_bytes / found.block_bytes))

@@ -194,6 +194,23 @@ def test_the_answer_has_the_evidence_for_its_step_times(shop: Path, find: str) -
     assert found["trust"]["findings"] == [one for one in shown if one["code"] == "calibration"]
 
 
+def test_an_answer_that_vllm_would_not_start_names_the_max_model_len_it_needs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "budget.yaml"
+    path.write_text(BUDGET)
+    sets: dict[str, Any] = {
+        "plan": {"accelerators": ["l4"], "tensor_parallel": [1], "replicas": {"min": 1, "max": 1}},
+        "slo.critical": {"e2e": "1h"},
+    }
+    short = wt.plan(path, sets=sets, seeds=2, jobs=1).found
+    assert short["best"] is not None
+    (finding,) = [one for one in short["trust"]["findings"] if one["code"] == "max-model-len"]
+    assert finding["figures"]["longest"] == 32_560
+    long = wt.plan(path, sets={**sets, "workload.0.prompt_tokens": 32_560}, seeds=2, jobs=1).found
+    assert [one["reason"] for one in long["candidates"]] == ["requests-too-long"]
+
+
 def test_the_settings_of_the_answer_make_it(shop: Path) -> None:
     sets: dict[str, Any] = {
         "plan.routers": [{"policy": "round-robin"}, {"policy": "least-loaded"}],

@@ -114,7 +114,7 @@ def capacity(
     }
     data = head | _data(found, limits, shape)
     if json_to is None:
-        click.echo(_table(data))
+        click.echo(_table(data, found.refusal))
     with Output(json_to) as out:
         out.json(data)
 
@@ -133,11 +133,12 @@ def _data(found: KvCapacity, limits: MemoryLimits, shape: ModelShape) -> dict[st
             "groups": groups,
             "tokens": found.tokens,
             "sequences": found.sequences,
+            "longest_max_model_len": found.longest,
         },
     }
 
 
-def _table(data: dict[str, Any]) -> str:
+def _table(data: dict[str, Any], refusal: str) -> str:
     settings, kv = data["settings"], data["kv"]
     gpus = data["tensor_parallel"] * data["data_parallel"] * data["pipeline_parallel"]
     many = f" on {gpus} x {data['accelerator']}, each" if gpus > 1 else f" on {data['accelerator']}"
@@ -171,6 +172,6 @@ def _table(data: dict[str, Any]) -> str:
     lines.append(f"  {kv['blocks']:,} blocks of {kv['block_size']} tokens in a group")
     requests = f"{kv['sequences']:.2f} requests of {settings['max_model_len']:,} tokens at once"
     lines.append(f"  {kv['tokens']:,} tokens, or {requests}")
-    if kv["sequences"] < 1:
-        lines.append("  not one of them fits: vLLM would not start without a lower max_model_len")
+    if refusal:
+        lines.append(f"  not one of them fits: {refusal}")
     return "\n".join(lines)

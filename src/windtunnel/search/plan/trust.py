@@ -1,4 +1,4 @@
-"""Trust in the answer of a plan: evidence for its step times, and requests that were cut off."""
+"""Trust in the answer of a plan: its servers, and requests that were cut off."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,6 +16,10 @@ from windtunnel.search.plan.goal import Goal
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 
+OF_SERVERS = ("calibration", "max-model-len")
+"""Findings that do not depend on the traffic: a glance is enough."""
+
+
 def trust_of_plan(
     answer: ScenarioPlan, runs: Iterable[tuple[Any, Outcome]], goal: Goal | None, what: str
 ) -> dict[str, Any]:
@@ -27,8 +31,7 @@ def trust_of_plan(
     for candidate, outcome in runs:
         if isinstance(outcome, MeasuredRun):
             seen.setdefault(candidate, []).append(outcome.metrics)
-    # Evidence for step times does not depend on the traffic: a glance is enough.
-    known = [one for one in glance(answer)["trust"]["findings"] if one["code"] == "calibration"]
+    known = [one for one in glance(answer)["trust"]["findings"] if one["code"] in OF_SERVERS]
     findings = [TrustFinding(**one) for one in known]
     section = as_section([*findings, *_unfinished(seen, goal, what)])
     return {**section, "latency_intervals": None, "repeats": None}

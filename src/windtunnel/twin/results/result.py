@@ -35,6 +35,7 @@ from windtunnel.twin.results.recorder import UNFINISHED, Recorder
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.pools import (
     assumptions_of,
+    automatic_capacity_of,
     cost_of,
     evidence_of,
     price_of,
@@ -250,6 +251,7 @@ def _pool_facts(plan: PoolSettings, pool: Pool) -> PoolFacts:
         bounds=model.measured(),
         extrapolated=_extrapolated(pool.servers),
         assumptions=assumptions_of(plan),
+        capacity=automatic_capacity_of(plan),
     )
 
 

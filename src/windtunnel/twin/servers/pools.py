@@ -339,6 +339,16 @@ def capacity_of(pool: PoolSettings, shape: ModelShape, accelerator: Accelerator)
     )
 
 
+def automatic_capacity_of(pool: PoolSettings) -> KvCapacity | None:
+    """The memory of a pool whose `kv_blocks` follow from it as in vLLM; None for other pools.
+
+    BLIS fits max_model_len to its own estimate.
+    """
+    if pool.engine.kv_blocks != "auto" or pool.step_time.model == BLIS:
+        return None
+    return capacity_of(pool, *_hardware(pool, shape_of(pool)))
+
+
 def _hardware(pool: PoolSettings, shape: ModelShape | None) -> tuple[ModelShape, Accelerator]:
     accelerator = accelerator_of(pool)
     assert shape is not None, "a scenario without a model is refused when it is loaded"
