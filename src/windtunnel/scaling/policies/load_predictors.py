@@ -134,11 +134,12 @@ class Prophet(LoadPredictor):
     def _predict(self) -> float:
         import logging
 
+        # cmdstanpy sets its own level at its first use, and Prophet reports a missing plotly.
+        logging.getLogger("cmdstanpy").disabled = True
+        logging.getLogger("prophet.plot").disabled = True
         import pandas
         import prophet
 
-        for chatty in ("cmdstanpy", "prophet"):
-            logging.getLogger(chatty).setLevel(logging.WARNING)
         values = self._values[-_WINDOW:]
         first = len(self._values) - len(values)
         times = [_BEGINNING + (first + number) * self._step for number in range(len(values))]

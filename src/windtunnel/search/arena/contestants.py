@@ -85,6 +85,10 @@ def _dynamo_arima(itl_s: float) -> Section:
     return _dynamo(itl_s, "arima")
 
 
+def _dynamo_prophet(itl_s: float) -> Section:
+    return _dynamo(itl_s, "prophet")
+
+
 HISTORY: Final = "history"
 """A key that the arena fills in: the arrival rates of a tuning case."""
 
@@ -164,6 +168,14 @@ CONTESTANTS: Final = (
         (1.0, 0.7, 0.5, 0.4),
         _dynamo_arima,
         _plain("dynamo", predictor="arima", **_BUDGET),
+    ),
+    Contestant(
+        "dynamo-prophet",
+        "itl",
+        TPOT,
+        (1.0, 0.7, 0.5, 0.4),
+        _dynamo_prophet,
+        _plain("dynamo", predictor="prophet", **_BUDGET),
     ),
 )
 """All contestants; the fixed pool is evaluated separately."""

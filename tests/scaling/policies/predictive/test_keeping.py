@@ -36,6 +36,15 @@ def test_what_only_a_surge_asked_for_goes_when_it_is_over() -> None:
     assert decide(keeping, 15.0, 9, 3) == 5
 
 
+def test_a_replica_that_a_small_surge_rounds_up_to_goes_with_it() -> None:
+    keeping = Keeping()
+    assert decide(keeping, 0.0, 5, 6, surge=0.2) == 6
+    assert decide(keeping, 15.0, 6, 5) == 6  # 5.8 were needed without it
+    keeping = Keeping()
+    assert decide(keeping, 0.0, 5, 6, surge=1.0) == 6
+    assert decide(keeping, 15.0, 6, 5) == 5
+
+
 def test_memory_survives_a_restart() -> None:
     keeping = Keeping()
     decide(keeping, 0.0, 2, 6)

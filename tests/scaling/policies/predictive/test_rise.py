@@ -22,6 +22,14 @@ def test_a_line_is_followed_to_where_it_leads() -> None:
     assert rise.ahead(1000.0) == pytest.approx(2.0 * rise.rate)  # a line is a guess
 
 
+def test_a_rise_that_becomes_steeper_is_followed_as_steep_as_it_is_now() -> None:
+    doubling = [2.0 * 2.0 ** (step / 27.0) for step in range(120)]  # every 54 s
+    rise = rise_of(counted(doubling))
+    assert rise is not None
+    assert rise.slope > 0.8 * (doubling[-1] - doubling[-16]) / 30.0
+    assert rise.rate > 0.9 * doubling[-1]
+
+
 def test_a_step_is_not_extended() -> None:
     rise = rise_of(counted([10.0] * 10 + [30.0] * 8))
     assert rise == Rise(30.0, 0.0)

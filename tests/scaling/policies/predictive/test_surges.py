@@ -37,6 +37,16 @@ def test_while_it_rises_its_line_is_planned_for() -> None:
     assert not surges.active
 
 
+def test_a_rise_that_goes_on_is_followed_beyond_its_start() -> None:
+    surges = Surges(STARTUP_S)
+    for step in range(40):
+        surges.see(2.0 * step, 10.0 + step, 10.0, 0.5)
+    assert surges.rate(78.0, 6.0, highest=49.0) > 70.0  # it has lasted, and is still the first
+    surges.see(80.0, 10.0, 10.0, 0.5)
+    surges.see(82.0, 50.0, 10.0, 0.5)
+    assert surges.rate(82.0, 6.0, highest=49.0) == 50.0
+
+
 def test_bursts_shorter_than_a_start_are_soon_not_followed_and_long_ones_are_again() -> None:
     surges = Surges(STARTUP_S)
     followed = []

@@ -16,7 +16,7 @@ from pydantic import Field
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, unknown
 from windtunnel.scaling.policies.predictive.capacity import Carried, Carrier, RequestMix
 from windtunnel.scaling.policies.predictive.experience import Experience
-from windtunnel.scaling.policies.predictive.forecast import ENOUGH_ERRORS, Forecast, RateForecaster
+from windtunnel.scaling.policies.predictive.forecast import Forecast, RateForecaster
 from windtunnel.scaling.policies.predictive.keeping import SURGE, Keeping
 from windtunnel.scaling.policies.predictive.rise import LONGEST_S, Count, Rise, rise_of
 from windtunnel.scaling.policies.predictive.surges import Surges
@@ -46,6 +46,9 @@ _GLANCE_S: Final = 6.0
 """Window of the count that detects a surge."""
 _USUAL: Final = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
+_STEPS: Final = 20
+_AROUND: Final = range(16, 41)
+"""Plans that are tried: 0.8 to 2 times that of the forecast, in steps of a twentieth."""
 _DEAREST, _CHEAPEST = 1000.0, 1.5
 """Bounds on the price of a miss, in requests served."""
 
@@ -114,6 +117,42 @@ class PredictiveSettings(PolicySettings):
         }
 
 
+class _Plans:
+    """Plans in whole replicas; the last one is kept until what it follows from changes."""
+
+    def __init__(self) -> None:
+        self._of: tuple[Forecast, float, tuple[float, ...]] | None = None
+        self._planned = 0.0
+
+    def of(
+        self, forecast: Forecast, each: float, shares: tuple[float, ...], *, by_share: bool
+    ) -> float:
+        """The cheapest number of replicas, times `each`, by the errors of forecast and capacity.
+
+        `by_share`: the price of a miss is in requests served. The requests of a pool that needs
+        less than one replica share the price of one, so its last replica is removed only if almost
+        nothing is expected.
+        """
+        known = (forecast, each, shares)
+        if self._of != known:
+            self._of = known
+            if by_share and forecast.planned < each:
+                shared = each / max(forecast.rate, each / _DEAREST)
+                price = min(max(1.0, shared) * forecast.miss_price, _DEAREST)
+                forecast = replace(forecast, miss_price=price)
+            self._planned = _cheapest(forecast, each, shares)
+        return self._planned
+
+
+def _cheapest(forecast: Forecast, each: float, shares: tuple[float, ...]) -> float:
+    if each <= 0.0:
+        return forecast.planned
+    whole = forecast.planned / each
+    tried = {math.floor(whole * step / _STEPS) + up for step in _AROUND for up in (0, 1)}
+    best = min(sorted(tried), key=lambda number: forecast.mean_loss(number * each, shares))
+    return best * each * (1.0 - 1e-9)
+
+
 class _Traffic:
     """The observed traffic of a model."""
 
@@ -122,6 +161,7 @@ class _Traffic:
         self.startup_s: Final = startup_s
         self.surges: Final = Surges(startup_s)
         self.experience: Final = Experience()
+        self.plans: Final = _Plans()
         self.prompt_tokens = 0.0
         self.output_tokens = output_tokens
         self.prefix_hit = 0.0
@@ -130,6 +170,7 @@ class _Traffic:
         self.rates: Final[deque[float]] = deque(maxlen=forecaster.memory)
         self._bin: Final[list[Flow]] = []  # not a complete bin yet
         self._supplies: Final[list[float]] = []  # capacities of the same ticks, by step times
+        self._surged = False  # whether a surge was active in this bin or at the end of the last
         self._lately: Final[deque[Flow]] = deque()
         self._lately_s = 0.0
         self._headings: Final[deque[tuple[float, float]]] = deque()  # time and rate
@@ -168,11 +209,13 @@ class _Traffic:
             window_s, glance = self._rate(_GLANCE_S)
             expected = self.forecaster.next_rate()
             self.surges.see(now_s, glance, expected, self._deviation(expected, window_s))
+        self._surged = self._surged or self.surges.active
         self._bin.append(flow)
         if sum(each.interval_s for each in self._bin) >= self.forecaster.bin_s - 1e-9:
             self._see(joined(self._bin), allowed_late)
             self._bin.clear()
             self._supplies.clear()
+            self._surged = self.surges.active
 
     def _rate(self, window_s: float) -> tuple[float, float]:
         """The length of the latest window that is at least this long, and its rate."""
@@ -201,7 +244,7 @@ class _Traffic:
         if self._supplies:
             late = 1.0 - flow.met / flow.completed if flow.completed > 0 else 0.0
             load = rate * len(self._supplies) / sum(self._supplies)
-            self.experience.see(load, late, flow.completed, allowed_late)
+            self.experience.see(load, late, flow.completed, allowed_late, surged=self._surged)
 
     def served_by(self, supply: float) -> None:
         """Records the ready capacity at this tick."""
@@ -215,7 +258,8 @@ class _Traffic:
     def heading(self, now_s: float) -> float:
         """The rate that a followed surge or rise leads to; 0: none.
 
-        The maximum over a bin, so that noise does not cancel a requested replica.
+        A rise is expected to end where rates before it did. The maximum over a bin, so that noise
+        does not cancel a requested replica.
         """
         if not self.surges.are_worth_a_start:
             return 0.0
@@ -223,7 +267,12 @@ class _Traffic:
         if rise is None and not self.surges.active:
             self._headings.clear()
             return 0.0
-        leads = 0.0 if rise is None else rise.ahead(self.startup_s)
+        leads = 0.0
+        if rise is not None:
+            leads = rise.ahead(self.startup_s)
+            before = self.forecaster.highest_before(LONGEST_S)
+            if rise.rate < before:
+                leads = min(leads, before)
         if self.surges.active:
             leads = max(leads, self.surges.rate(now_s, _GLANCE_S, self.forecaster.highest))
         while self._headings and self._headings[0][0] <= now_s - self.forecaster.bin_s:
@@ -248,6 +297,7 @@ class _Traffic:
             "surges": self.surges.state(),
             "experience": self.experience.state(),
             "supplies": list(self._supplies),
+            "surged": self._surged,
             "headings": [list(entry) for entry in self._headings],
             "bin": [_written(flow) for flow in self._bin],
             "lately": [_written(flow) for flow in self._lately],
@@ -264,6 +314,7 @@ class _Traffic:
         self.surges.restore(state["surges"])
         self.experience.restore(state["experience"])
         self._supplies.extend(state.get("supplies", []))
+        self._surged = state.get("surged", False)
         self._headings.extend((at_s, rate) for at_s, rate in state.get("headings", []))
         self._bin.extend(_read(saved) for saved in state["bin"])
         self._lately.extend(_read(saved) for saved in state["lately"])
@@ -375,10 +426,11 @@ class Predictive(Analyzer):
         by_steps = [each.rate for each in carried]
         miss_price = self._miss_price(group, by_steps)
         seen.forecaster.miss_price = miss_price
-        trust = seen.experience.factor(miss_price)
-        per_replica = [rate * trust for rate in by_steps]
+        belief = seen.experience.belief()
+        per_replica = [rate * belief.mean for rate in by_steps]
         forecast = seen.forecaster.forecast()
-        planned = _whole(forecast, per_replica, by_share=self._settings.missed_slo is None)
+        by_share = self._settings.missed_slo is None
+        planned = seen.plans.of(forecast, min(per_replica), belief.shares, by_share=by_share)
         supply = coming = 0.0
         waiting = float(model.queued)
         for variant, each, rate in zip(group.variants, carried, per_replica, strict=True):
@@ -391,7 +443,7 @@ class Predictive(Analyzer):
         followed = heading > 0.0
         surge = max(0.0, heading - planned)
         meanwhile = max(forecast.rate, seen.recent_rate()) if followed else forecast.rate
-        backlog = self._backlog(group, waiting, meanwhile - supply, coming=coming > 0.0)
+        backlog = self._backlog(group, waiting, supply - meanwhile, coming=coming > 0.0)
         if backlog < max(2.0, planned * self._bin_s * 0.1):
             backlog = 0.0
         # A request queued at a replica stays there and only costs that replica's capacity.
@@ -413,14 +465,14 @@ class Predictive(Analyzer):
             "capacity_ready": supply,
             "capacity_coming": coming,
             "capacity_per_replica": max(per_replica),
-            "trust": trust,
+            "trust": belief.mean,
         }
         sentence = (
             f"Method {forecast.method!r} expects {forecast.rate:.3g}/s in "
             f"{seen.forecaster.ahead * self._bin_s:.0f} s, and {planned:.3g}/s are planned for, "
             f"a miss being worth {miss_price:.3g} requests{_surging(seen.surges, surge)}; "
             f"a replica carries {max(per_replica):.3g}/s ({carried[0].bound} binds, "
-            f"{trust:.2f} by experience), "
+            f"{belief.mean:.2f} by experience), "
             f"{supply:.3g}/s are ready and {coming:.3g}/s on their way."
         )
         return Finding(
@@ -433,13 +485,14 @@ class Predictive(Analyzer):
             sentence=sentence,
         )
 
-    def _backlog(self, group: Group, waiting: float, excess: float, *, coming: bool) -> float:
-        """The queue now, and as it will be when new replicas are ready.
+    def _backlog(self, group: Group, waiting: float, spare: float, *, coming: bool) -> float:
+        """What spare capacity leaves of the queue until new replicas are ready.
 
         Replicas already requested are half way through their start, on average.
         """
         startup_s = max(variant.spec.startup_s for variant in group.variants)
-        return max(0.0, waiting + excess * (startup_s / 2.0 if coming else startup_s))
+        left_s = startup_s / 2.0 if coming else startup_s
+        return max(0.0, waiting - max(0.0, spare) * left_s)
 
     def _carried(self, variant: Variant, seen: _Traffic, model: Model, replicas: int) -> Carried:
         """The capacity of a replica, cached for similar lengths and sizes."""
@@ -468,27 +521,6 @@ class Predictive(Analyzer):
                 self._capacities.clear()
             self._capacities[key] = known = carried
         return known
-
-
-def _whole(forecast: Forecast, per_replica: list[float], *, by_share: bool) -> float:
-    """The plan rounded to whole replicas, up or down by the cost of misses, if all are alike.
-
-    `by_share`: the price of a miss is in requests served. The requests of a pool that needs less
-    than one replica share the price of one, so its last replica is removed only if almost nothing
-    is expected.
-    """
-    planned = forecast.planned
-    each = per_replica[0]
-    if len(per_replica) > 1 or each <= 0.0 or len(forecast.errors) < ENOUGH_ERRORS:
-        return planned
-    fewer = math.floor(planned / each) * each
-    more = fewer + each
-    if fewer == 0.0 and by_share:
-        shared = each / max(forecast.rate, each / _DEAREST)
-        price = min(max(1.0, shared) * forecast.miss_price, _DEAREST)
-        forecast = replace(forecast, miss_price=price)
-    best = fewer if forecast.mean_loss(fewer) <= forecast.mean_loss(more) else more
-    return best * (1.0 - 1e-9)
 
 
 def _surging(surges: Surges, beyond: float) -> str:

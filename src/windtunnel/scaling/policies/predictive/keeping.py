@@ -43,7 +43,9 @@ class Keeping(Limiter):
     ) -> None:
         finding = context.findings[number][0]
         surge, each = finding.evidence.get(SURGE, 0.0), max(finding.per_replica)
-        guessed = math.floor(surge / each) if each > 0.0 else 0
+        guessed = 0
+        if each > 0.0:
+            guessed = math.ceil(finding.demand / each) - math.ceil((finding.demand - surge) / each)
         needed = max(0, recommended - guessed)
         self._wanted.note(context.groups[number].key, context.now_s, needed)
 

@@ -47,21 +47,20 @@ class _Line(NamedTuple):
 
 
 def rise_of(counts: Sequence[Count], dispersion: float = 1.0) -> Rise | None:
-    """The most significant rise up to now; None: there is none.
+    """The rise within the shortest window in which one is significant; None: there is none.
 
-    `dispersion`: the variance of counts over that of a Poisson process.
+    Longer windows see the beginning of a rise that has become steeper since. `dispersion`: the
+    variance of counts over that of a Poisson process.
     """
-    best: _Line | None = None
-    within: Sequence[Count] = ()
     for window_s in _WINDOWS_S:
-        part = _last(counts, window_s)
-        line = _line(part, dispersion)
-        if line is not None and line.deviations > (best.deviations if best else _BY_CHANCE):
-            best, within = line, part
-    if best is None:
+        within = _last(counts, window_s)
+        line = _line(within, dispersion)
+        if line is not None and line.deviations > _BY_CHANCE:
+            break
+    else:
         return None
     step = _step(within)
-    rise = step.rise if step.error < _CLEARLY * best.error else best.rise
+    rise = step.rise if step.error < _CLEARLY * line.error else line.rise
     latest = _last(counts, _LATEST_S)
     latest_s = sum(one.seconds for one in latest)
     rate = sum(one.arrived for one in latest) / latest_s

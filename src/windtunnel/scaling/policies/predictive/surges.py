@@ -28,6 +28,7 @@ class Surges:
         self._peak = 0.0
         self._rising = False
         self._last = 0.0
+        self._earlier = False  # whether an earlier surge is over
         # When to check whether a surge lasted, and the rate above which it did.
         self._waiting: list[list[float]] = []
         self._lasted = 1.0  # starts as if one had lasted, so that the first surge is followed
@@ -51,6 +52,7 @@ class Surges:
             fallen = rate < self._base + _OVER * (self._peak - self._base)
             if fallen or expected >= rate:
                 self.active = False
+                self._earlier = True
         elif rate - expected > _BY_CHANCE * deviation:
             self.active = self._rising = True
             self._began_s, self._base, self._peak = now_s, expected, rate
@@ -67,7 +69,7 @@ class Surges:
             return self._last
         slope = (self._last - self._base) / (now_s - self._began_s + window_s)
         line = self._last + min(slope * self._startup_s, self._last)
-        known = self._last < highest or self._outcomes > 1.0
+        known = self._last < highest or self._earlier
         return min(line, max(self._last, highest)) if known else line
 
     def _settle(self, now_s: float, rate: float) -> None:
@@ -82,12 +84,14 @@ class Surges:
             "active": self.active,
             "rates": [self._began_s, self._base, self._peak, self._last],
             "rising": self._rising,
+            "earlier": self._earlier,
             "waiting": [list(entry) for entry in self._waiting],
             "lasted": [self._lasted, self._outcomes],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.active, self._rising = state["active"], state["rising"]
+        self._earlier = state.get("earlier", False)
         self._began_s, self._base, self._peak, self._last = state["rates"]
         self._waiting = [list(entry) for entry in state["waiting"]]
         self._lasted, self._outcomes = state["lasted"]
