@@ -1,13 +1,21 @@
-"""Lines of Python that hot paths run: as a program, it writes the record that tests hold them to.
+"""What hot paths cost: as a program, it writes the record that tests hold them to.
 
-Lines are counted in the interpreted form, and are the same on every machine. What grows with
-servers, queues or machines shows here long before a clock would show it.
+Lines of Python are counted in the interpreted form, and are the same on every machine. What grows
+with servers, queues or machines shows here long before a clock would show it. Instructions of the
+processor are counted by valgrind in the compiled form: they show what lines hide, such as a copied
+list or a number that is no longer kept unboxed. They depend on the Python and the processor.
 """
 
+import gc
 import json
+import os
+import re
+import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
@@ -157,11 +165,65 @@ PATHS: dict[str, Callable[[int], Work]] = {
 COUNT = 150
 
 
+PLATFORM = sysconfig.get_config_var("SOABI")
+"""What counts of instructions depend on: the Python and the processor."""
+
+
 def lines_each(name: str) -> float:
     """Lines that one more thing on this path takes."""
     few, many = (lines_of(PATHS[name](count)) for count in (COUNT, 2 * COUNT))
     return round((many - few) / COUNT, 1)
 
 
+def instructions_each() -> dict[str, int]:
+    """Instructions that one more thing on each path takes, in the compiled form."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "counts"
+        # Each call of getsid, which nothing else calls, ends a file of counts and begins another.
+        valgrind = ["valgrind", "-q", "--tool=callgrind", "--dump-before=getsid"]
+        work = [sys.executable, "-m", "tests.house.hot_paths", "--run"]
+        environment = os.environ | {"WINDTUNNEL_FORM": "compiled", "PYTHONHASHSEED": "0"}
+        command = [*valgrind, f"--callgrind-out-file={out}", *work]
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        counts = [_total(Path(f"{out}.{number}")) for number in range(1, 4 * len(PATHS) + 1)]
+    during = counts[1::2]
+    spread = zip(PATHS, during[::2], during[1::2], strict=True)
+    return {name: round((many - few) / COUNT) for name, few, many in spread}
+
+
+def _total(counts: Path) -> int:
+    found = re.search(r"^totals: (\d+)", counts.read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+def _run_all() -> None:
+    """Runs every path, for fewer things and for more, with a call of getsid around each."""
+    gc.disable()  # a collection may fall into any of them
+    for work in PATHS.values():
+        work(COUNT)()  # what is done once, such as an import
+        for count in (COUNT, 2 * COUNT):
+            prepared = work(count)
+            os.getsid(0)
+            prepared()
+            os.getsid(0)
+
+
+def write() -> None:
+    """Writes the record of this platform, and keeps those of others."""
+    kept = json.loads(RECORD.read_text())
+    record = {
+        "lines": {name: lines_each(name) for name in PATHS},
+        "instructions": kept["instructions"] | {PLATFORM: instructions_each()},
+    }
+    RECORD.write_text(json.dumps(record, indent=2) + "\n")
+
+
 if __name__ == "__main__":
-    RECORD.write_text(json.dumps({name: lines_each(name) for name in PATHS}, indent=2) + "\n")
+    if sys.argv[1:] == ["--run"]:
+        _run_all()
+    elif windtunnel.FORM == "compiled":  # there are no lines in it
+        interpreted = os.environ | {"WINDTUNNEL_FORM": "interpreted"}
+        subprocess.run([sys.executable, "-m", "tests.house.hot_paths"], env=interpreted, check=True)
+    else:
+        write()

@@ -62,14 +62,14 @@ class Loser:
         replica = there[who % len(there)]
         self.seen.append(STATES[replica.state])
         simulation.lifecycle.lose(replica, simulation.now_s, REASON)
-        simulation.control.moved()
+        simulation.control.settle(simulation.now_s)
         assert replica.state == GONE
         assert not replica.server.load
         assert replica.server.kv_used(simulation.now_s) == 0.0
         assert replica.server.wake_s == float("inf")
         if self._restarts:
             simulation.lifecycle.fill(replica.pool, simulation.now_s, REASON)
-            simulation.control.moved()
+            simulation.control.settle(simulation.now_s)
 
 
 @settings(max_examples=60)
@@ -104,7 +104,7 @@ def at(time_s: float, restarts: bool = False) -> Callable[[Simulation], None]:
             simulation.lifecycle.lose(replica, simulation.now_s, REASON)
             if restarts:
                 simulation.lifecycle.fill(replica.pool, simulation.now_s, REASON)
-            simulation.control.moved()
+            simulation.control.settle(simulation.now_s)
 
     return after
 

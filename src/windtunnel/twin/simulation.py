@@ -45,11 +45,13 @@ class ControlPlane:
         if faults is not None:
             self.components.append(faults.schedule)
 
-    def moved(self) -> None:
-        """Notes when the first component acts, after one has acted or a replica has gone.
+    def settle(self, now_s: float) -> None:
+        """Removes replicas with nothing left to do, after they or a component may have changed.
 
-        Nothing else changes their times, and most events of a run are of requests.
+        Nothing else changes when components act, and most events of a run are of requests: so the
+        first of these times is noted here, and not looked up at every event.
         """
+        self.lifecycle.retire(now_s)
         self.next_s = self._first_s()
 
     def _first_s(self) -> float:
@@ -217,7 +219,7 @@ class Simulation:
         # The times of requests and servers are read directly: most events are theirs.
         traffic, timers, agenda = self.traffic, self.requests.timers, self.cluster.agenda
         control = self.control
-        control.moved()
+        control.settle(self.now_s)
         while self.early is None:
             component: Component = self._arrivals
             now_s = traffic.next_s
@@ -239,11 +241,8 @@ class Simulation:
             component.advance(now_s)
             if granting:
                 self.requests.use_room()
-            if vacated:
-                self.lifecycle.retire(now_s)
-                control.moved()
-            elif first is not None:
-                control.moved()
+            if vacated or first is not None:
+                control.settle(now_s)
             if check is not None:
                 check(self)
             if self.events % EVENTS_PER_LOOK == 0 or first is not None:

@@ -161,7 +161,7 @@ def test_a_server_dies_with_one_of_its_pods(tmp_path: Path) -> None:
             crashed = pod.name
             cluster.crash(pod, simulation.now_s)
             infrastructure.wake(simulation.now_s)
-            simulation.control.moved()
+            simulation.control.settle(simulation.now_s)
 
     simulation.run(nothing, look)
     pool = simulation.cluster.pools[0]
@@ -183,7 +183,7 @@ def test_the_grace_of_pods_bounds_a_drain(tmp_path: Path) -> None:
         if simulation.now_s > 9.0 and not asked:
             asked = True
             simulation.lifecycle.set_target(pool, 1, simulation.now_s, "test")
-            simulation.control.moved()
+            simulation.control.settle(simulation.now_s)
 
     simulation.run(nothing, look)
     gone = [replica for replica in pool.replicas if replica.gone_s >= 0.0]
@@ -206,7 +206,7 @@ def test_a_gang_below_its_minimum_is_terminated(tmp_path: Path) -> None:
             begun = True
             cluster.crash_loop("chat-0-engine-1-worker", simulation.now_s)
             infrastructure.wake(simulation.now_s)
-            simulation.control.moved()
+            simulation.control.settle(simulation.now_s)
 
     simulation.run(nothing, look)
     assert infrastructure.terminations >= 1

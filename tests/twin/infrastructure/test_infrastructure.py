@@ -77,7 +77,7 @@ def test_the_requests_of_a_lost_machine_begin_anew() -> None:
             lost = True
             machines.lose("big-0", "it burnt", simulation.now_s)
             infrastructure.wake(simulation.now_s)
-            simulation.control.moved()
+            simulation.control.settle(simulation.now_s)
 
     simulation.run(nothing, look)
     assert lost
@@ -171,7 +171,7 @@ def test_a_pool_of_higher_priority_takes_a_machine(policy: str) -> None:
         if simulation.now_s > 10.0 and not asked:
             asked = True
             simulation.lifecycle.set_target(high, 1, simulation.now_s, "test")
-            simulation.control.moved()
+            simulation.control.settle(simulation.now_s)
 
     simulation.run(nothing, look)
     assert infrastructure.machines is not None
@@ -199,7 +199,7 @@ def test_a_machine_moves_to_the_cluster_of_higher_priority() -> None:
         if simulation.now_s > 10.0 and not asked:
             asked = True
             simulation.lifecycle.set_target(high, 2, simulation.now_s, "test")
-            simulation.control.moved()
+            simulation.control.settle(simulation.now_s)
 
     simulation.run(nothing, look)
     assert infrastructure.machines is not None

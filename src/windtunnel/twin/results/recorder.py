@@ -156,7 +156,7 @@ class Recorder:
         self.classes[request.slo].requests += 1
         self.total.arrive(request)
         self.sources[request.source].arrive(request)
-        self._tenant(request).arrive(request)
+        self.tenants[tenant].arrive(request)
         if request.adapter >= 0 or self.models:
             for account in self._optional_accounts(request):
                 account.arrive(request)
