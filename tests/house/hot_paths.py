@@ -9,6 +9,7 @@ list or a number that is no longer kept unboxed. They depend on the Python and t
 import gc
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -165,8 +166,10 @@ PATHS: dict[str, Callable[[int], Work]] = {
 COUNT = 150
 
 
-PLATFORM = sysconfig.get_config_var("SOABI")
-"""What counts of instructions depend on: the Python and the processor."""
+_BUILT = sysconfig.get_config_var("CONFIG_ARGS") or ""
+_FASTER = [flag for flag in ("--enable-optimizations", "--with-lto") if flag in _BUILT]
+PLATFORM = " ".join([sysconfig.get_config_var("SOABI"), platform.python_compiler(), *_FASTER])
+"""What counts of instructions depend on: the Python, how it was built, and the processor."""
 
 
 def lines_each(name: str) -> float:

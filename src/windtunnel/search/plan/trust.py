@@ -15,7 +15,6 @@ from windtunnel.search.measure import Metrics, glance
 from windtunnel.search.plan.goal import Goal
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
-
 OF_SERVERS = ("calibration", "max-model-len")
 """Findings that do not depend on the traffic: a glance is enough."""
 
