@@ -86,11 +86,14 @@ def _hidden(
     one, other = (_repaired(document, kind, is_first=is_first) for is_first in (True, False))
     if one is None or other is None:
         return []
-    others = set(rules(other.section))
+    try:
+        found, others = rules(one.section), set(rules(other.section))
+    except InputError:  # of a value in place of a wrong one
+        return []
     meant = {path for fault in faults for path in meant_keys(fault)}
     return [
         fault
-        for fault in rules(one.section)
+        for fault in found
         if fault in others
         and not (fault.is_note or one.causes(fault) or other.causes(fault))
         and meant.isdisjoint((fault.path, *fault.because_of))

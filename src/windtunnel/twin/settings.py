@@ -1,6 +1,7 @@
 """The settings of serving: pools of servers, and everything around them."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Literal
 
 import msgspec
@@ -297,7 +298,8 @@ class PoolSettings(Section):
         if isinstance(self.step_time, BlisTrainedPhysicsStepTime):
             engine = engine.model_copy(update=_blis_options(engine))
         elif (model or self.model) and self.accelerator and is_accelerator(self.accelerator):
-            engine = engine.on(resolve_accelerator(self.accelerator))
+            with suppress(InputError):  # reported with the other faults of the engine
+                engine = engine.on(resolve_accelerator(self.accelerator))
         model = self.model or model
         engine = self._with_blocks_for(model, engine)
         update = {"model": model, "engine": engine, "overheads": self._overheads_of(model)}

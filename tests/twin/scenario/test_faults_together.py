@@ -8,8 +8,11 @@ import pytest
 from windtunnel.core.errors import InputError
 from windtunnel.live.batch.settings import load_columns
 from windtunnel.live.gateway.settings import read_settings
+from windtunnel.settings.checking import checked
+from windtunnel.settings.faults import Fault
 from windtunnel.twin.kubernetes.settings import load_cluster_text
 from windtunnel.twin.scenario.load import document_of, load_document
+from windtunnel.twin.scenario.sections import Scenario
 
 FILE = """\
 model: llama-3.1-8b
@@ -118,6 +121,16 @@ ENGINE = (
     "    - name: b\n      engine: {max_num_seqs: 0}\n",
     f"{POOL_B}.engine.max_num_seqs",
 )
+VERSION = (
+    "    - name: b\n",
+    "    - name: b\n      engine: {version: 0.19}\n",
+    f"{POOL_B}.engine.version",
+)
+RELEASE = (
+    "    - name: a\n",
+    "    - name: a\n      engine: {version: '9'}\n",
+    f"{POOL_A}.engine.version",
+)
 WINDOW = ("slo:\n", "measure: {from: 50s, to: 20s}\nslo:\n", "measure.to")
 METRIC = ("vllm:gpu_cache", "vllm:cpu_cache", "scaling.metrics[0].name")
 
@@ -145,6 +158,11 @@ TOGETHER = {
     "trace, bounds": (TRACE, MIN_A),
     "two sources of a name, engine, window": (SAME_SOURCE, ENGINE, WINDOW),
     "engine, profile": (ENGINE, PROFILE),
+    "version without quotes": (VERSION,),
+    "version without quotes, rate": (VERSION, RATE),
+    "version without quotes, release": (VERSION, RELEASE),
+    "release, tokens": (RELEASE, TOKENS),
+    "release, window": (RELEASE, WINDOW),
     "window, metric, duplicate pool": (WINDOW, METRIC, DUPLICATE),
     "metric, rate, trace": (METRIC, RATE, TRACE),
     "all over": (MANIFEST, MIN_A, RATE, MODEL, FAULT_POOL, WINDOW, ROUTER),
@@ -178,6 +196,15 @@ def test_faults_that_follow_from_a_wrong_value_are_not_reported() -> None:
     with pytest.raises(InputError) as caught:
         load_document(document_of(text, "s.yaml", (), None))
     assert [one.where for one in caught.value.faults] == ["s.yaml:2: durration"]
+
+
+def test_an_error_on_replaced_values_hides_no_fault() -> None:
+    def rules(_: Scenario) -> list[Fault]:
+        raise InputError("this is met in no file")
+
+    document = document_of(FILE.replace(*TOKENS[:2]), "file.yaml", (), None)
+    with pytest.raises(InputError, match=r"^file\.yaml:7: workload\[0\].output_tokens: -3 is"):
+        checked(document, Scenario, rules)
 
 
 def test_other_files_report_all_faults_at_once(tmp_path: Path) -> None:
