@@ -47,7 +47,7 @@ def test_a_hybrid_shows_its_states() -> None:
     [
         (["llama-3.1-8b", "-a", "a100", "--kv-cache-dtype", "fp8"], "a100-80 has no fp8"),
         (["llama-3.1-8b", "-a", "h100", "--version", "9"], "--version: engine version '9'"),
-        (["llama-3.1-70b", "-a", "h100"], "try tensor_parallel: 2 or accelerator: b200"),
+        (["llama-3.1-70b", "-a", "h100"], "try tensor_parallel: 4 or accelerator: mi325x"),
         (["moonshotai/Kimi-Linear-48B-A3B", "-a", "h100"], "Kimi delta attention"),
     ],
 )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -255,8 +256,8 @@ def kv_capacity(
     found = _divide_memory(shape, part, accelerator, gpus, limits)
     if found.blocks < 1:
         hints = [
-            *_wider(shape, accelerator, tensor_parallel, limits),
-            *_larger(shape, part, gpus, limits),
+            *_first_that_starts(_wider(shape, accelerator, tensor_parallel, limits)),
+            *_first_that_starts(_larger(shape, part, gpus, limits)),
         ]
         raise _does_not_fit(shape, accelerator, tensor_parallel, found, hints)
     return found
@@ -367,30 +368,50 @@ def _expert_workspace_bytes(shape: ModelShape, part: ModelShape, limits: MemoryL
     return pairs * per_pair * shape.activation_bytes
 
 
+Option = tuple[str, KvCapacity]
+"""A setting on which a model may fit, and the memory then."""
+
+
 def _wider(
     shape: ModelShape, accelerator: Accelerator, tensor_parallel: int, limits: MemoryLimits
-) -> list[str]:
-    """The smallest doubling of `tensor_parallel` with which the model fits, as a setting."""
+) -> Iterator[Option]:
+    """Every doubling of `tensor_parallel`."""
     degree = 2 * tensor_parallel
     while degree <= MAX_TENSOR_PARALLEL:
         try:
             part = shape.per_gpu(degree)
         except InputError:  # neither this degree nor its doubles divide the heads
-            return []
-        if _divide_memory(shape, part, accelerator, degree, limits).blocks:
-            return [f"tensor_parallel: {degree}"]
+            return
+        yield (
+            f"tensor_parallel: {degree}",
+            _divide_memory(shape, part, accelerator, degree, limits),
+        )
         degree *= 2
-    return []
 
 
-def _larger(shape: ModelShape, part: ModelShape, gpus: int, limits: MemoryLimits) -> list[str]:
-    """The smallest accelerator on which the model fits with its current parallelism, as a
-    setting."""
+def _larger(
+    shape: ModelShape, part: ModelShape, gpus: int, limits: MemoryLimits
+) -> Iterator[Option]:
+    """Every accelerator with the current parallelism, the smallest first."""
     by_memory = sorted(ACCELERATORS.values(), key=lambda other: (other.memory_bytes, other.name))
     for other in by_memory:
-        if _divide_memory(shape, part, other, gpus, limits).blocks:
-            return [f"accelerator: {other.name}"]
-    return []
+        usual = engine_defaults(other, limits.version)  # they apply there unless they are set
+        own = msgspec.structs.replace(
+            limits,
+            max_num_seqs=max(limits.max_num_seqs, usual.max_num_seqs),
+            max_num_batched_tokens=max(limits.max_num_batched_tokens, usual.max_num_batched_tokens),
+        )
+        yield f"accelerator: {other.name}", _divide_memory(shape, part, other, gpus, own)
+
+
+def _first_that_starts(options: Iterable[Option]) -> list[str]:
+    """The first setting with which vLLM starts; if none, the one with the longest requests."""
+    fitting = [(setting, found) for setting, found in options if found.blocks and found.longest]
+    for setting, found in fitting:
+        if found.starts:
+            return [setting]
+    longest = max(fitting, key=lambda one: one[1].longest, default=None)
+    return [f"{longest[0]} with max_model_len: {longest[1].longest}"] if longest else []
 
 
 def _does_not_fit(
