@@ -13,6 +13,7 @@ from windtunnel.api.searches import PlanTable
 from windtunnel.report.terminal.searches.plan import PlannedScenario
 from windtunnel.search.execution.workers import MeasuredRun, Workers
 from windtunnel.search.plan.candidates.choices import PlanBudget
+from windtunnel.search.plan.deployment import not_varied, space_of
 from windtunnel.search.plan.goal import goal_of, trial_of
 from windtunnel.search.plan.load import loaded
 from windtunnel.search.plan.planner import Question, answer
@@ -209,6 +210,28 @@ def test_an_answer_that_vllm_would_not_start_names_the_max_model_len_it_needs(
     assert finding["figures"]["longest"] == 32_560
     long = wt.plan(path, sets={**sets, "workload.0.prompt_tokens": 32_560}, seeds=2, jobs=1).found
     assert [one["reason"] for one in long["candidates"]] == ["requests-too-long"]
+
+
+def test_what_was_not_tried_of_an_engine_is_true_for_all_candidates() -> None:
+    def notes(**planned: object) -> list[str]:
+        sets = [f"plan.{name}={json.dumps(value)}" for name, value in planned.items()]
+        origin = Origin(BUDGET, "budget.yaml", sets)
+        base = origin.plan()
+        goal = goal_of(base, 0.9, 0.95, None, each_target=False)
+        return [one for one in not_varied(space_of(origin, base, goal, 2)) if "max_num" in one]
+
+    both = ["l40s", "h100-sxm"]
+    assert notes(accelerators=both) == [
+        "max_num_seqs other than the default of each candidate (256 or 1024)",
+        "max_num_batched_tokens other than the default of each candidate (2048 or 8192)",
+    ]
+    assert notes(accelerators=["h100-sxm"]) == [
+        "max_num_seqs other than 1024",
+        "max_num_batched_tokens other than 8192",
+    ]
+    assert notes(accelerators=both, engine={"max_num_batched_tokens": [512]}) == [
+        "max_num_seqs other than the default of each candidate (256 or 512)"
+    ]
 
 
 def test_the_settings_of_the_answer_make_it(shop: Path) -> None:

@@ -13,6 +13,7 @@ from windtunnel.search.plan.candidates.demand import demands_of
 from windtunnel.search.plan.candidates.space import (
     AS_MANY,
     DOES_NOT_FIT,
+    OF_ENGINE,
     OVER_BUDGET,
     TOO_SLOW,
     Candidate,
@@ -73,6 +74,20 @@ def space_of(origin: Origin, base: ScenarioPlan, goal: Goal, seeds: int) -> Depl
     candidates = candidates_of(kinds, base, choices)
     lengths = lengths_of(msgspec.structs.replace(base, scaling=None), seeds)
     return DeploymentSpace(base, goal, choices, candidates, lengths, unit, bool(demands))
+
+
+def not_varied(space: DeploymentSpace) -> list[str]:
+    """Sentences about what was not varied."""
+    notes = list(space.choices.not_varied)
+    for name in OF_ENGINE:
+        if getattr(space.choices, name) == (None,):
+            values = sorted({getattr(one.kind.hardware, name) for one in space.candidates})
+            if len(values) == 1:
+                notes.append(f"{name} other than {values[0]}")
+            else:
+                shown = " or ".join(map(str, values))
+                notes.append(f"{name} other than the default of each candidate ({shown})")
+    return notes
 
 
 def _unit(kinds: Sequence[ServerKind], choices: Choices) -> str:
@@ -415,7 +430,7 @@ def _ruled(candidate: Candidate) -> CandidateVerdict:
 
 def _not_tried(space: DeploymentSpace, ended: RaceResult) -> list[str]:
     """Notes what was not tried, though a reader might assume it was."""
-    notes = list(space.choices.not_varied)
+    notes = not_varied(space)
     if not space.bounded:
         notes.append(
             "bounds on the load, to rule out candidates: the traffic depends on the answers, or is "

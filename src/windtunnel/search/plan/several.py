@@ -21,6 +21,7 @@ from windtunnel.search.plan.deployment import (
     DeploymentSpace,
     answer_of,
     lanes_of,
+    not_varied,
     space_of,
 )
 from windtunnel.search.plan.goal import Goal, goal_of, trial_of
@@ -151,7 +152,7 @@ def parts_of(
     if len(units) > 1:
         what = "some models have prices and others none, so that costs cannot be added"
         raise InputError(what, where="plan.prices", hint="give price_per_hour to every pool")
-    return parts, [*notes, *dict.fromkeys(n for one in parts for n in one.space.choices.not_varied)]
+    return parts, [*notes, *dict.fromkeys(note for one in parts for note in not_varied(one.space))]
 
 
 def _refuse(base: ScenarioPlan) -> list[str]:

@@ -68,7 +68,7 @@ class Choices(msgspec.Struct, frozen=True):
     cost of a deployment is then measured."""
     budget: "PlanBudget"
     not_varied: tuple[str, ...]
-    """Sentences about what was not varied."""
+    """Sentences about what was not varied, apart from the engine."""
 
 
 def template_of(plan: ScenarioPlan) -> PoolSettings:
@@ -108,11 +108,6 @@ def choices_of(plan: ScenarioPlan) -> Choices:
         notes.append("prefill and decode on different accelerators")
     if split[0] is None:
         notes.append("prefill and decode on separate servers: plan.prefill_decode is not set")
-    notes += [
-        f"{name} other than {getattr(pool.engine, name)}"
-        for name in ("max_num_seqs", "max_num_batched_tokens", "memory_utilization")
-        if getattr(engine, name) is None
-    ]
     if planning.routers is None:
         notes.append(f"routers other than {plan.router.policy}")
     scalers = _scalers(plan, planning, notes)
