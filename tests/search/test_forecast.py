@@ -124,9 +124,33 @@ def test_traffic_is_as_many_times_what_it_would_be_at_every_moment(factor: float
     usual = forecaster().forecast(rising).figures
     asked = forecaster().forecast(rising, 1.0, WhatIf(traffic=factor)).figures
     before, before_later = (usual[span]["rate"] or 0.0 for span in SPANS)
-    assert before_later > 1.3 * before
+    assert before > 1.3 * before_later, "the next 30 s repeat the last 30 s"
     assert asked["30s"]["rate"] == pytest.approx(factor * before, rel=0.2)
     assert asked["1m"]["rate"] == pytest.approx(factor * before_later, rel=0.1)
+
+
+def arrivals_every(spacings_s: list[float], now_s: float) -> Present:
+    rows, at_s = [], 0.0
+    for number, spacing_s in enumerate(spacings_s):
+        rows.append(TraceRequest(at_s, 100, 20, id=str(number), ttft_s=0.05, e2e_s=0.5))
+        at_s += spacing_s
+    return Present(now_s, rows, [], 2)
+
+
+def test_each_span_repeats_as_long_a_time_before_now() -> None:
+    """Four minutes of 12 requests, then one of 480."""
+    present = arrivals_every([5.0] * 48 + [0.125] * 480, 300.0)
+    spans = {"1m": 60.0, "5m": 300.0, "10m": 600.0}
+    for past_s in (300.0, 400.0):
+        found = Forecaster(TRUTH, "truth.yaml", spans, past_s).forecast(present).figures
+        rates = [found[span]["rate"] for span in spans]
+        assert rates == pytest.approx([8.0, 1.76, 1.76], rel=0.01)
+
+
+def test_the_time_before_the_first_request_is_not_a_time_without_traffic() -> None:
+    present = arrivals_every([0.2] * 100, 20.0)
+    found = Forecaster(TRUTH, "truth.yaml", SPANS, 300.0).forecast(present).figures
+    assert [found[span]["rate"] for span in SPANS] == pytest.approx([5.0, 5.0])
 
 
 def test_replicas_are_those_of_all_pools_from_now_on() -> None:

@@ -2,13 +2,14 @@
 
 The twin has no state to load. It reaches the present by serving the requests of the last minutes at
 their arrival times, which leaves it with the same requests in flight and similarly full queues and
-caches. Future traffic is a repetition of the arrivals of that period.
+caches. Future traffic is a repetition of the arrivals of that period, the latest minutes first.
 """
 
 import copy
 import heapq
 import math
 import tempfile
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby, product
@@ -148,6 +149,9 @@ class Forecaster:
     ) -> list[TraceRequest]:
         """Arrivals up to the horizon: the past ones repeated, each `traffic` times on average.
 
+        Each span repeats as long a time before now: with spans of 1 and 5 minutes, the last minute
+        comes first, then the four before it. A longer span repeats the whole past again.
+
         The copies of a request arrive a little before or after it, in conversations of their own.
         """
         if not 0.0 < traffic <= MOST_TRAFFIC:
@@ -161,18 +165,23 @@ class Forecaster:
         first_s = min(one.arrived_s for one in known)
         span_s = max(present.now_s - first_s, 1e-3)
         lasting = _lasting(known, span_s / 2.0)
-        most, spread_s = math.ceil(traffic), min(COPY_SPREAD_S, span_s)
+        ends_s = [*sorted(one for one in self.spans_s.values() if one < span_s), span_s]
+        most = math.ceil(traffic)
         found = []
         for lap, (number, one) in product(
             range(math.ceil(self.horizon_s / span_s)), enumerate(known)
         ):
             place = lap * len(known) + number
             for copied in range(int((place + 1) * traffic) - int(place * traffic)):
-                at_s = one.arrived_s - first_s
+                ago_s = present.now_s - one.arrived_s
+                part = bisect_left(ends_s, ago_s)
+                from_s, to_s = ends_s[part - 1] if part else 0.0, ends_s[part]
+                at_s = to_s - ago_s
                 if copied:
+                    spread_s = min(COPY_SPREAD_S, to_s - from_s)
                     at_s = abs(at_s + spread_s * (copied * GOLDEN % 1.0 - 0.5))
-                    at_s = min(at_s, 2.0 * span_s - at_s)
-                after_s = lap * span_s + at_s
+                    at_s = min(at_s, 2.0 * (to_s - from_s) - at_s)
+                after_s = lap * span_s + from_s + at_s
                 if after_s < self.horizon_s:
                     again = msgspec.structs.replace(
                         one,
