@@ -92,6 +92,17 @@ def test_a_row_per_point_with_how_sure_it_is_and_what_nothing_beats(
     assert lines[-1] == "open runs/x/report.html"
 
 
+def test_an_interval_that_ends_at_no_share_or_all_is_shown_by_its_ends(
+    summary: dict[str, Any],
+) -> None:
+    metrics = summary["points"][0]["metrics"]
+    metrics[IN_TIME] = {"mean": 0.01, "low": 0.0, "high": 0.133}
+    metrics[COST] = {"mean": 1.0, "low": 0.0, "high": 2.5}
+    row = text(summary, 120).splitlines()[3]
+    assert "1.0% (0.0 to 13.3)" in row
+    assert "$1.00 ±150%" in row
+
+
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
 def test_no_cell_is_cut_at_any_width(summary: dict[str, Any], width: int) -> None:
     out = text(summary, width)

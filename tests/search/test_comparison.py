@@ -22,6 +22,7 @@ from windtunnel.analysis.comparison import (
     UNSEEN,
     VERDICTS,
     WORSE,
+    judged,
     verdict,
 )
 from windtunnel.analysis.figures import FIGURES, HIGHER, LOWER
@@ -284,6 +285,16 @@ def test_what_draws_nothing_is_the_same_with_any_seed(tmp_path: Path) -> None:
 
 
 # Sure, and too small to matter; large, and not sure
+
+
+def test_intervals_of_shares_reach_no_further_than_shares_do() -> None:
+    wide = judged("share", HIGHER, Interval(0.9, 0.6, 1.2), None)
+    assert (wide["low"], wide["high"], wide["verdict"]) == (0.6, 1.0, BETTER)
+    found = compared(SHARED, (), (LEAST,), seeds=2)
+    for metric in found["metrics"]:
+        if metric["unit"] == "share":
+            for design in metric["designs"]:
+                assert design["high"] is None or 0.0 <= design["low"] <= design["high"] <= 1.0
 
 
 def test_a_sure_difference_that_is_too_small_to_matter_is_none_to_act_on() -> None:

@@ -136,7 +136,7 @@ def _metric(
         "designs": [
             {
                 "values": own,
-                **ends(_own_interval(own, spreads=spreads), sure=varies),
+                **ends(_own_interval(metric.unit, own, spreads=spreads), sure=varies),
                 "difference": _against(
                     metric,
                     own,
@@ -165,14 +165,16 @@ def in_unit(difference: Mapping[str, Any], base: float | None) -> dict[str, floa
     return {name: None if ratio[name] is None else base * (ratio[name] - 1.0) for name in names}
 
 
-def _own_interval(values: list[float | None], *, spreads: bool) -> Interval | None:
+def _own_interval(unit: str, values: list[float | None], *, spreads: bool) -> Interval | None:
     """The mean and interval of a design on its own."""
     whole = _all_known(values)
     if whole is None:
         return None
     if len(whole) == 1:
         return Interval(*whole * 3)
-    return ratio_interval(whole) if spreads else mean_interval(whole)
+    if spreads:
+        return ratio_interval(whole)
+    return mean_interval(whole).within(0.0, 1.0) if unit == SHARE else mean_interval(whole)
 
 
 def _against(
@@ -230,6 +232,8 @@ def judged(unit: str, better: str, interval: Interval, ratio: Interval | None) -
     if ratio is not None:
         found = verdict(better, ratio, 1.0, SMALLEST_EFFECT)
         return {"verdict": found, **ends(interval), "ratio": ends(ratio)}
+    if unit == SHARE:
+        interval = interval.within(-1.0, 1.0)
     found = verdict(better, interval, 0.0, SMALLEST_SHARE if unit == SHARE else 0.0)
     return {"verdict": found, **ends(interval), "ratio": None}
 

@@ -47,6 +47,11 @@ def test_shares_rise_from_none_to_all(degrees: int, one: float, other: float) ->
     assert central_share(math.pi / 2, degrees) == pytest.approx(1.0)
 
 
+def test_an_interval_is_limited_to_possible_values() -> None:
+    assert Interval(0.93, 0.78, 1.08).within(0.0, 1.0) == (0.93, 0.78, 1.0)
+    assert Interval(0.01, -0.1, 0.12).within(0.0) == (0.01, 0.0, 0.12)
+
+
 def test_by_hand() -> None:
     # Of 1, 2 and 3: mean 2, standard deviation 1, t of 2 degrees 4.3027.
     found = mean_interval([1.0, 2.0, 3.0])

@@ -1,11 +1,17 @@
 """Policies that compete on a small scenario: the command, its files, and what it refuses."""
 
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from windtunnel.cli.main import main
+from windtunnel.report.page.searches.arena import arena_page
+from windtunnel.report.terminal.searches.arena import headline_of, show_arena
+from windtunnel.search.arena.arena import ArenaOutcome, Setting, judgement_of
 from windtunnel.search.arena.capacity import MissSink
 from windtunnel.search.arena.cases import cases_of
 from windtunnel.twin.run import run
@@ -99,6 +105,75 @@ def test_policies_are_tuned_judged_and_held_against_foresight(
     assert "<svg" in page
     assert "keda" in page
     assert "regret" in says
+
+
+@pytest.fixture
+def contest() -> dict[str, Any]:
+    """Two policies and a pool of a fixed size, which always costs the same."""
+
+    def row(name: str, runs: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+        judged = []
+        for kind, outcomes in runs.items():
+            setting = Setting(kind, {}, 3.0 if kind == "tuned" else None, 1)
+            played = [ArenaOutcome(attained, cost, 4) for attained, cost in outcomes]
+            one = judgement_of(setting, played)
+            judged.append({**one, "regret": one["cost"]})
+        return {"name": name, "knob": "replicas", "tried": [], "judged": judged}
+
+    sure = [(0.93, 0.5), (0.95, 0.6), (0.94, 0.7)]
+    return {
+        "windtunnel": "0.1.0",
+        "name": "shop",
+        "goal": 0.9999999,
+        "reached": 0.99996,
+        "unit": "$",
+        "cases": {"tuned_on": 2, "judged_on": 3},
+        "bounds": {"min": 1, "max": 8, "floors": [1, 2]},
+        "contestants": [
+            row("predictive", {"default": [(1.0, 0.1), (0.8, 0.2), (1.0, 0.3)], "tuned": sure}),
+            row("keda", {"default": [(0.1, 0.1), (0.0, 0.2), (0.0, 0.9)], "tuned": sure}),
+            row("fixed", {"tuned": [(1.0, 0.4 / 3.0)] * 3}),
+        ],
+        "left_out": [],
+        "foresight": [],
+    }
+
+
+def shown(contest: dict[str, Any], width: int) -> str:
+    file = io.StringIO()
+    show_arena(contest, None, Console(file=file, width=width, highlight=False, _environ={}))
+    return file.getvalue()
+
+
+def test_intervals_are_possible_and_no_half_width_is_negative(contest: dict[str, Any]) -> None:
+    judged = [one for row in contest["contestants"] for one in row["judged"]]
+    for one in judged:
+        assert 0.0 <= one["attained"]["low"] <= one["attained"]["mean"]
+        assert one["attained"]["mean"] <= one["attained"]["high"] <= 1.0
+        assert 0.0 <= one["cost"]["low"] <= one["cost"]["mean"] <= one["cost"]["high"]
+    assert judged[-1]["cost"]["low"] == judged[-1]["cost"]["high"]
+    lines = [line.split() for line in shown(contest, 160).splitlines()]
+    rows = {tuple(line[:2]): " ".join(line) for line in lines}
+    assert "93.33% (64.65 to 100)" in rows["predictive", "default"]
+    assert "3.33% (0 to 17.68)" in rows["keda", "default"]
+    assert "$0.40 ±1.1" in rows["keda", "default"]
+    assert "94.00% ±2.5" in rows["keda", "3"]
+    assert "100.00% ±0 $0.13 ±0" in rows["fixed", "3"]
+    assert headline_of(contest).endswith("100.00% ±0 for $0.13 ±0, 0.13x ±0 foresight.")
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 100, 160])
+def test_each_row_has_a_name_of_its_own(contest: dict[str, Any], width: int) -> None:
+    rows = [line for line in shown(contest, width).splitlines() if "%" in line and "$" in line]
+    names = [line.split("%")[0].rsplit(maxsplit=1)[0] for line in rows[:5]]
+    assert len(set(names)) == 5, names
+
+
+def test_a_goal_close_to_all_is_not_rounded(contest: dict[str, Any]) -> None:
+    assert "goal 99.99999%" in shown(contest, 400)
+    assert "99.99999%" in arena_page("Policies", [contest])
+    assert "No fixed pool attained 99.99999%" in shown(contest, 400)
+    assert "the most was 99.99%." in shown(contest, 400)
 
 
 def test_a_replay_is_tuned_on_its_first_half_and_judged_on_its_second(tmp_path: Path) -> None:

@@ -322,17 +322,17 @@ def _name(key: str, value: str) -> str:
 
 def _contestants(names: str) -> "list[Contestant]":
     """The named policies, in the order of the table."""
-    from windtunnel.search.arena.contestants import CONTESTANTS
+    from windtunnel.search.arena.contestants import CONTESTANTS, FIXED
 
     known = [one.name for one in CONTESTANTS]
     wanted = known if names == ALL else [name.strip() for name in names.split(",")]
     for name in wanted:
-        if name not in known:
+        if name not in (*known, FIXED):  # a fixed pool always competes
             raise InputError(
                 f"no policy {name!r} competes",
                 where="--policies",
-                allowed=f"{ALL}, or some of {', '.join(known)}",
-                hint=nearest(name, known),
+                allowed=f"{ALL}, or some of {', '.join([*known, FIXED])}",
+                hint=nearest(name, [*known, FIXED]),
             )
     return [one for one in CONTESTANTS if one.name in wanted]
 

@@ -28,6 +28,10 @@ class Interval(NamedTuple):
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 
+    def within(self, least: float, most: float = math.inf) -> "Interval":
+        """The interval, limited to possible values: no share is above 1, and no time below 0."""
+        return Interval(self.middle, max(self.low, least), min(self.high, most))
+
 
 def central_share(angle: float, degrees: int) -> float:
     """The share of Student's distribution within +-t, for t = sqrt(degrees) * tan(angle)."""

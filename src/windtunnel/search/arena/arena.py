@@ -198,7 +198,7 @@ class Arena:
                 except InputError as error:
                     left_out.append({"name": contestant.name, "says": str(error)})
         size = Setting(TUNED, {}, fixed, fixed)
-        judged = [_judged(size, self._hindsight[fixed])]
+        judged = [judgement_of(size, self._hindsight[fixed])]
         rows.append({"name": FIXED, "knob": "replicas", "tried": [], "judged": judged})
         for row in rows:
             for one in row["judged"]:
@@ -322,7 +322,8 @@ class Arena:
             "knob": contestant.knob,
             "tried": shown,
             "judged": [
-                _judged(setting, played) for setting, played in zip(chosen, judged, strict=True)
+                judgement_of(setting, played)
+                for setting, played in zip(chosen, judged, strict=True)
             ],
         }
 
@@ -430,13 +431,13 @@ def _tried(setting: Setting, played: Sequence[ArenaOutcome]) -> dict[str, Any]:
     }
 
 
-def _judged(setting: Setting, played: Sequence[ArenaOutcome]) -> dict[str, Any]:
+def judgement_of(setting: Setting, played: Sequence[ArenaOutcome]) -> dict[str, Any]:
     return {
         "kind": setting.kind,
         "section": setting.section,
         "value": setting.value,
         "floor": setting.floor,
-        "attained": _spread([one.attained for one in played]),
+        "attained": _spread([one.attained for one in played], most=1.0),
         "cost": _spread([one.cost for one in played]),
         "changes": _mean([one.changes for one in played]),
     }
@@ -448,15 +449,12 @@ def _add_regret(judged: dict[str, Any], foresight: Sequence[Sequence[tuple[float
     judged["regret"] = _spread([cost / cost_at(hull, attained) for attained, cost, hull in pairs])
 
 
-def _spread(values: Sequence[float]) -> dict[str, Any]:
+def _spread(values: Sequence[float], most: float = math.inf) -> dict[str, Any]:
     """Values by case, their mean, and its confidence interval; a single case has no interval."""
-    interval = mean_interval(values) if len(values) > 1 else None
-    return {
-        "values": list(values),
-        "mean": _mean(values),
-        "low": None if interval is None else interval.low,
-        "high": None if interval is None else interval.high,
-    }
+    if len(values) == 1:
+        return {"values": list(values), "mean": values[0], "low": None, "high": None}
+    mean, low, high = mean_interval(values).within(0.0, most)
+    return {"values": list(values), "mean": mean, "low": low, "high": high}
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,10 +1,11 @@
 """The results of a sweep, point by point: means over seeds, the best, and the Pareto front."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import windtunnel
-from windtunnel.analysis.figures import HIGHER, LOWER, figure
+from windtunnel.analysis.figures import HIGHER, LOWER, SHARE, figure
 from windtunnel.core.statistics.intervals import CONFIDENCE, Interval, mean_interval
 from windtunnel.search.execution.workers import FailedRun, MeasuredRun, Outcome
 from windtunnel.search.measure import Metrics
@@ -89,11 +90,9 @@ def _means(runs: Sequence[Metrics]) -> dict[str, dict[str, float | None]]:
 
 
 def _interval(name: str, values: list[float]) -> Interval:
-    """The interval, limited to possible values: no time is below 0, and no share above 1."""
-    middle, low, high = mean_interval(values)
-    floor = 0.0 if min(values) >= 0.0 else low
-    ceiling = 1.0 if figure(name).unit == "share" else high
-    return Interval(middle, max(low, floor), min(high, ceiling))
+    least = 0.0 if min(values) >= 0.0 else -math.inf
+    most = 1.0 if figure(name).unit == SHARE else math.inf
+    return mean_interval(values).within(least, most)
 
 
 def mean_of(point: Mapping[str, Any], name: str) -> float | None:

@@ -11,6 +11,7 @@ import msgspec
 from windtunnel.report.page.document import document
 from windtunnel.report.terminal.searches.arena import (
     HEADS,
+    goal_of,
     headline_of,
     lines_of,
     notes_of,
@@ -80,7 +81,7 @@ def arena_page(title: str, contests: Sequence[Mapping[str, Any]]) -> str:
                 "notes": notes_of(contest),
                 "lines": lines_of(contest),
                 "unit": contest["unit"],
-                "goal": f"{contest['goal']:.0%}",
+                "goal": goal_of(contest),
                 "picture": _picture(contest),
             }
             for contest in contests

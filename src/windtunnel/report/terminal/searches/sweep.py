@@ -1,5 +1,6 @@
 """Terminal output of a sweep: a row per point, the best figures, and the Pareto front."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.analysis.figures import NOTHING, figure, text_of
+from windtunnel.analysis.figures import NOTHING, SHARE, figure, text_of
 from windtunnel.core.errors import one_line
 from windtunnel.report.terminal.layout import (
     print_fitting,
@@ -114,7 +115,8 @@ def _table(
 
 
 def figure_cell(point: Mapping[str, Any], name: str, *, ends: bool) -> str:
-    """A mean and, with `ends`, half of its interval."""
+    """A mean and, with `ends`, half of its interval; a share whose interval ends at 0% or 100%
+    has both ends."""
     mean = mean_of(point, name)
     if mean is None:
         return NOTHING
@@ -124,9 +126,13 @@ def figure_cell(point: Mapping[str, Any], name: str, *, ends: bool) -> str:
     if not ends or low is None:
         return text
     half = max(mean - low, high - mean)
-    if unit == "share":
-        return f"{text} ±{100.0 * half:.1f}" if half >= SURE / 10.0 else text
-    return f"{text} ±{half / abs(mean):.0%}" if mean and half / abs(mean) >= SURE else text
+    if not mean or half < (SURE / 10.0 if unit == SHARE else SURE * abs(mean)):
+        return text
+    if unit != SHARE:
+        return f"{text} ±{half / abs(mean):.0%}"
+    if math.isclose(mean - low, high - mean, rel_tol=1e-6):
+        return f"{text} ±{100.0 * half:.1f}"
+    return f"{text} ({100.0 * low:.1f} to {100.0 * high:.1f})"
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
