@@ -96,10 +96,11 @@ def test_policies_are_tuned_judged_and_held_against_foresight(
         assert [one["kind"] for one in rows[name]["judged"]] == ["default", "tuned"]
         assert len(rows[name]["tried"]) == 8
         tuned = rows[name]["judged"][1]
-        good = [one for one in rows[name]["tried"] if one["attained"] >= found["goal"]]
-        if good:
-            cheapest = min(good, key=lambda one: float(one["cost"]))
-            assert (tuned["value"], tuned["floor"]) == (cheapest["value"], cheapest["floor"])
+        most = max(one["attained"] for one in rows[name]["tried"])
+        aim = min(1.0 - 0.6 * (1.0 - found["goal"]), most - 0.003)  # a margin for other seeds
+        good = [one for one in rows[name]["tried"] if one["attained"] >= aim]
+        cheapest = min(good, key=lambda one: float(one["cost"]))
+        assert (tuned["value"], tuned["floor"]) == (cheapest["value"], cheapest["floor"])
         assert tuned["cost"]["low"] <= tuned["cost"]["mean"] <= tuned["cost"]["high"]
     page = (out / "compare.html").read_text()
     assert "<svg" in page

@@ -2,9 +2,9 @@
 
 A case is a scenario with a seed, or with part of a recorded trace. All policies have the same
 bounds, and each tries the same minimum sizes. Each policy runs with its defaults, and with the
-value of its one knob that attained the goal at the lowest cost on the tuning cases. Its cost is
-also reported relative to that of foresight at equal attainment: the cheapest schedule found with
-all arrivals known.
+value of its one knob that attained the goal, with a margin, at the lowest cost on the tuning cases.
+Its cost is also reported relative to that of foresight at equal attainment: the cheapest schedule
+found with all arrivals known.
 """
 
 import json

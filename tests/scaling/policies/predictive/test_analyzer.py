@@ -70,7 +70,7 @@ def predictive(missed_slo: float | None = None) -> Predictive:
 
 
 def test_a_replica_carries_what_its_step_times_say() -> None:
-    finding = after(predictive(), [40.0] * 60, [variant(4)])[0]
+    finding = after(predictive(), [40.0] * 20, [variant(4)])[0]
     shape = RequestMix(600.0, 200.0, prompt_cv=0.8)
     carried = Carrier(variant(4), shape, PROMISE).carried(4)
     believed = finding.per_replica[0] / finding.evidence["trust"]
@@ -83,16 +83,20 @@ def test_a_replica_carries_what_its_step_times_say() -> None:
 def test_a_ramp_is_met_before_it_is_there() -> None:
     rates = [20.0 + tick for tick in range(40)]
     finding = after(predictive(), rates, [variant(4)])[0]
+    assert finding.evidence["rate_forecast"] > rates[-1] + 3.0
     assert finding.demand > rates[-1] + 3.0
 
 
 def test_a_ramp_back_to_an_earlier_height_is_expected_to_end_there() -> None:
-    day = [60.0] * 8 + [20.0] * 12
-    rates = [*day, *[20.0 + 3.0 * tick for tick in range(13)]]
-    again = after(predictive(1e-5), rates, [variant(4)])[0]
-    first = after(predictive(1e-5), [*[20.0] * 20, *rates[20:]], [variant(4)])[0]
-    assert again.evidence["rate_planned"] + again.evidence["rate_surge"] <= 60.0 + 1e-6
-    assert first.evidence["rate_planned"] + first.evidence["rate_surge"] > 60.0
+    rates = [*[60.0] * 8, *[20.0] * 12, *[20.0 + 3.0 * tick for tick in range(13)]]
+    heading = [
+        found.evidence["rate_planned"] + found.evidence["rate_surge"]
+        for found in (
+            after(predictive(1e-5), seen, [variant(4)])[0]
+            for seen in (rates, [*[20.0] * 20, *rates[20:]])
+        )
+    ]
+    assert heading[0] < heading[1]
 
 
 def test_a_dearer_miss_plans_for_more() -> None:
@@ -117,15 +121,15 @@ def test_yesterday_teaches_how_high_bursts_are_and_that_they_are_short() -> None
     calm = after(knows, [10.0] * 4, [variant(4)])[0]
     assert calm.evidence["rate_planned"] > 35.0
     assert calm.evidence["surges_lasting"] < 0.25
-    assert after(predictive(), [10.0] * 4, [variant(4)])[0].evidence["rate_planned"] < 20.0
+    assert after(predictive(), [10.0] * 4, [variant(4)])[0].evidence["rate_planned"] < 15.0
     # Half a minute at a time: the same in other bins.
     assert TrafficHistory(rates=[1.0, 3.0], every_s=30.0).binned(15.0) == [1.0, 1.0, 3.0, 3.0]
     assert TrafficHistory(rates=[1.0, 3.0, 5.0, 7.0], every_s=5.0).binned(10.0) == [2.0, 6.0]
 
 
 def test_what_is_on_its_way_is_not_asked_for_again() -> None:
-    short = after(predictive(), [60.0] * 60, [variant(1)])[0]
-    coming = after(predictive(), [60.0] * 60, [variant(1, starting=5)])[0]
+    short = after(predictive(), [60.0] * 20, [variant(1)])[0]
+    coming = after(predictive(), [60.0] * 20, [variant(1, starting=5)])[0]
     assert short.required > 0.0
     assert coming.required == 0.0
 
@@ -201,7 +205,7 @@ def test_a_moment_with_a_request_is_no_flood() -> None:
         model = Model("m", [each], flow=flow, objective=PROMISE)
         found = hasty.analyze([Group(model, "both", [each], "both")], 0.05 * tick)
         assert found[0].known is (tick >= 299)
-    assert found[0].demand <= found[0].per_replica[0]  # one a second
+    assert found[0].demand < 3.0  # one a second
 
 
 def test_memory_survives_a_restart() -> None:

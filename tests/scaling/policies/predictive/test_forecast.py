@@ -30,6 +30,12 @@ def test_a_steady_rate_stays() -> None:
     assert expected.error == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_ramp_goes_on() -> None:
+    expected = forecaster([float(tick) for tick in range(60)]).forecast()
+    assert expected.method == "trend"
+    assert 60.0 < expected.rate < 64.0
+
+
 def test_what_went_up_is_not_expected_below_zero() -> None:
     expected = forecaster([40.0 - tick for tick in range(40)], ahead=8).forecast()
     assert expected.rate >= 0.0
@@ -95,20 +101,21 @@ def test_a_dearer_miss_plans_for_more() -> None:
     assert plans[0] < plans[-1]
 
 
-def test_a_surge_that_was_never_seen_counts_while_little_was_seen_or_misses_are_expensive() -> None:
+def test_an_unseen_surge_counts_while_little_was_seen_and_misses_are_expensive() -> None:
     def planned(bins: int, price: float) -> float:
         return forecaster([10.0] * bins, miss_price=price).forecast().planned
 
-    assert planned(10, 20.0) == pytest.approx(20.0)
-    assert planned(100, 20.0) < 11.0
-    assert planned(10, 5.0) < 13.0
-    assert planned(200, 200.0) == pytest.approx(20.0)
+    assert planned(30, 200.0) == pytest.approx(20.0)
+    assert planned(100, 200.0) < 11.0
+    assert planned(30, 20.0) < 11.0
+    assert planned(200, 1000.0) == pytest.approx(20.0)
 
 
-def test_an_uncertain_capacity_costs_misses_as_an_uncertain_rate_does() -> None:
-    expected = forecaster([10.0] * 100).forecast()
-    assert expected.mean_loss(10.5, (0.9, 1.0, 1.1)) > expected.mean_loss(10.5)
-    assert expected.mean_loss(12.0, (0.9, 1.0, 1.1)) == expected.mean_loss(12.0)
+def test_a_rise_is_expected_to_end_where_rates_before_it_did() -> None:
+    day = [40.0] * 10 + [10.0] * 20
+    rise = [10.0 + 3.0 * tick for tick in range(9)]
+    assert forecaster([*day, *rise]).forecast().rate <= 40.0
+    assert forecaster([*[10.0] * 30, *rise]).forecast().rate > 40.0
 
 
 def test_bursts_that_come_again_are_met_by_what_stands_ready() -> None:

@@ -16,7 +16,7 @@ from pydantic import Field
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, unknown
 from windtunnel.scaling.policies.predictive.capacity import Carried, Carrier, RequestMix
 from windtunnel.scaling.policies.predictive.experience import Experience
-from windtunnel.scaling.policies.predictive.forecast import Forecast, RateForecaster
+from windtunnel.scaling.policies.predictive.forecast import ENOUGH_ERRORS, Forecast, RateForecaster
 from windtunnel.scaling.policies.predictive.keeping import SURGE, Keeping
 from windtunnel.scaling.policies.predictive.rise import LONGEST_S, Count, Rise, rise_of
 from windtunnel.scaling.policies.predictive.surges import Surges
@@ -46,9 +46,6 @@ _GLANCE_S: Final = 6.0
 """Window of the count that detects a surge."""
 _USUAL: Final = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
-_STEPS: Final = 20
-_AROUND: Final = range(16, 41)
-"""Plans that are tried: 0.8 to 2 times that of the forecast, in steps of a twentieth."""
 _DEAREST, _CHEAPEST = 1000.0, 1.5
 """Bounds on the price of a miss, in requests served."""
 
@@ -117,42 +114,6 @@ class PredictiveSettings(PolicySettings):
         }
 
 
-class _Plans:
-    """Plans in whole replicas; the last one is kept until what it follows from changes."""
-
-    def __init__(self) -> None:
-        self._of: tuple[Forecast, float, tuple[float, ...]] | None = None
-        self._planned = 0.0
-
-    def of(
-        self, forecast: Forecast, each: float, shares: tuple[float, ...], *, by_share: bool
-    ) -> float:
-        """The cheapest number of replicas, times `each`, by the errors of forecast and capacity.
-
-        `by_share`: the price of a miss is in requests served. The requests of a pool that needs
-        less than one replica share the price of one, so its last replica is removed only if almost
-        nothing is expected.
-        """
-        known = (forecast, each, shares)
-        if self._of != known:
-            self._of = known
-            if by_share and forecast.planned < each:
-                shared = each / max(forecast.rate, each / _DEAREST)
-                price = min(max(1.0, shared) * forecast.miss_price, _DEAREST)
-                forecast = replace(forecast, miss_price=price)
-            self._planned = _cheapest(forecast, each, shares)
-        return self._planned
-
-
-def _cheapest(forecast: Forecast, each: float, shares: tuple[float, ...]) -> float:
-    if each <= 0.0:
-        return forecast.planned
-    whole = forecast.planned / each
-    tried = {math.floor(whole * step / _STEPS) + up for step in _AROUND for up in (0, 1)}
-    best = min(sorted(tried), key=lambda number: forecast.mean_loss(number * each, shares))
-    return best * each * (1.0 - 1e-9)
-
-
 class _Traffic:
     """The observed traffic of a model."""
 
@@ -161,7 +122,6 @@ class _Traffic:
         self.startup_s: Final = startup_s
         self.surges: Final = Surges(startup_s)
         self.experience: Final = Experience()
-        self.plans: Final = _Plans()
         self.prompt_tokens = 0.0
         self.output_tokens = output_tokens
         self.prefix_hit = 0.0
@@ -426,11 +386,10 @@ class Predictive(Analyzer):
         by_steps = [each.rate for each in carried]
         miss_price = self._miss_price(group, by_steps)
         seen.forecaster.miss_price = miss_price
-        belief = seen.experience.belief()
-        per_replica = [rate * belief.mean for rate in by_steps]
+        trust = seen.experience.factor(miss_price)
+        per_replica = [rate * trust for rate in by_steps]
         forecast = seen.forecaster.forecast()
-        by_share = self._settings.missed_slo is None
-        planned = seen.plans.of(forecast, min(per_replica), belief.shares, by_share=by_share)
+        planned = _whole(forecast, per_replica, by_share=self._settings.missed_slo is None)
         supply = coming = 0.0
         waiting = float(model.queued)
         for variant, each, rate in zip(group.variants, carried, per_replica, strict=True):
@@ -443,7 +402,7 @@ class Predictive(Analyzer):
         followed = heading > 0.0
         surge = max(0.0, heading - planned)
         meanwhile = max(forecast.rate, seen.recent_rate()) if followed else forecast.rate
-        backlog = self._backlog(group, waiting, supply - meanwhile, coming=coming > 0.0)
+        backlog = self._backlog(group, waiting, meanwhile - supply, coming=coming > 0.0)
         if backlog < max(2.0, planned * self._bin_s * 0.1):
             backlog = 0.0
         # A request queued at a replica stays there and only costs that replica's capacity.
@@ -465,14 +424,14 @@ class Predictive(Analyzer):
             "capacity_ready": supply,
             "capacity_coming": coming,
             "capacity_per_replica": max(per_replica),
-            "trust": belief.mean,
+            "trust": trust,
         }
         sentence = (
             f"Method {forecast.method!r} expects {forecast.rate:.3g}/s in "
             f"{seen.forecaster.ahead * self._bin_s:.0f} s, and {planned:.3g}/s are planned for, "
             f"a miss being worth {miss_price:.3g} requests{_surging(seen.surges, surge)}; "
             f"a replica carries {max(per_replica):.3g}/s ({carried[0].bound} binds, "
-            f"{belief.mean:.2f} by experience), "
+            f"{trust:.2f} by experience), "
             f"{supply:.3g}/s are ready and {coming:.3g}/s on their way."
         )
         return Finding(
@@ -485,14 +444,13 @@ class Predictive(Analyzer):
             sentence=sentence,
         )
 
-    def _backlog(self, group: Group, waiting: float, spare: float, *, coming: bool) -> float:
-        """What spare capacity leaves of the queue until new replicas are ready.
+    def _backlog(self, group: Group, waiting: float, excess: float, *, coming: bool) -> float:
+        """The queue now, and as it will be when new replicas are ready.
 
         Replicas already requested are half way through their start, on average.
         """
         startup_s = max(variant.spec.startup_s for variant in group.variants)
-        left_s = startup_s / 2.0 if coming else startup_s
-        return max(0.0, waiting - max(0.0, spare) * left_s)
+        return max(0.0, waiting + excess * (startup_s / 2.0 if coming else startup_s))
 
     def _carried(self, variant: Variant, seen: _Traffic, model: Model, replicas: int) -> Carried:
         """The capacity of a replica, cached for similar lengths and sizes."""
@@ -521,6 +479,27 @@ class Predictive(Analyzer):
                 self._capacities.clear()
             self._capacities[key] = known = carried
         return known
+
+
+def _whole(forecast: Forecast, per_replica: list[float], *, by_share: bool) -> float:
+    """The plan rounded to whole replicas, up or down by the cost of misses, if all are alike.
+
+    `by_share`: the price of a miss is in requests served. The requests of a pool that needs less
+    than one replica share the price of one, so its last replica is removed only if almost nothing
+    is expected.
+    """
+    planned = forecast.planned
+    each = per_replica[0]
+    if len(per_replica) > 1 or each <= 0.0 or len(forecast.errors) < ENOUGH_ERRORS:
+        return planned
+    fewer = math.floor(planned / each) * each
+    more = fewer + each
+    if fewer == 0.0 and by_share:
+        shared = each / max(forecast.rate, each / _DEAREST)
+        price = min(max(1.0, shared) * forecast.miss_price, _DEAREST)
+        forecast = replace(forecast, miss_price=price)
+    best = fewer if forecast.mean_loss(fewer) <= forecast.mean_loss(more) else more
+    return best * (1.0 - 1e-9)
 
 
 def _surging(surges: Surges, beyond: float) -> str:

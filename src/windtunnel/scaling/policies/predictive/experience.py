@@ -2,16 +2,14 @@
 
 Each bin is evidence. Answers on time under a load show that the capacity is hardly below it; late
 ones, that it is hardly above the load that made them late. A load well below any believed capacity
-shows nothing. Plans weigh the cost of misses over the whole belief.
+shows nothing. The factor used for planning weighs the risk of overestimating.
 """
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 _FACTORS: Final = [math.exp(math.log(0.3) + step * math.log(10.0) / 80) for step in range(81)]
 """From 0.3 to 3, in equal ratios."""
-_EXPECTED: Final = 0.93
-"""The mean factor of the three cases in `docs/explanation/predictive-scaling.md`."""
 _SPREAD: Final = 0.1
 """Spread of the capacities by step times: in 33 of 36 cases they were within 21 %."""
 _STEEP: Final = 16.0
@@ -32,24 +30,11 @@ _KEPT: Final = 0.995
 """Weight of evidence one bin later, since requests change."""
 
 
-_PARTS: Final = 7
-"""Equally likely factors that describe a belief."""
-
-
-class Belief(NamedTuple):
-    """The mean factor, and equally likely factors as shares of it, from the lowest up."""
-
-    mean: float
-    shares: tuple[float, ...]
-
-
 class Experience:
     """Probabilities of factors, by evidence; a factor of 1 is the capacity by step times."""
 
     def __init__(self) -> None:
-        self._prior: Final = [
-            -0.5 * (math.log(factor / _EXPECTED) / _SPREAD) ** 2 for factor in _FACTORS
-        ]
+        self._prior: Final = [-0.5 * (math.log(factor) / _SPREAD) ** 2 for factor in _FACTORS]
         self._evidence = [0.0] * len(_FACTORS)
         self._peak = 0.0  # the highest load since answers were last on time
         self._low = math.inf
@@ -99,16 +84,18 @@ class Experience:
         total = sum(shares)
         return [share / total for share in shares]
 
-    def belief(self) -> Belief:
+    def factor(self, miss_price: float) -> float:
+        """The factor to plan with: too high means misses, too low means more replicas."""
         weights = self.weights()
-        mean = sum(weight * factor for weight, factor in zip(weights, _FACTORS, strict=True))
-        shares: list[float] = []
-        reached = 0.0
-        for weight, factor in zip(weights, _FACTORS, strict=True):
-            reached += weight
-            while len(shares) < _PARTS and reached >= (len(shares) + 0.5) / _PARTS:
-                shares.append(factor / mean)
-        return Belief(mean, tuple(shares))
+        best, least = 1.0, math.inf
+        for planned in _FACTORS:
+            cost = 1.0 / planned
+            for factor, weight in zip(_FACTORS, weights, strict=True):
+                if factor < planned and weight > 1e-6:
+                    cost += weight * miss_price * min(1.0, planned / factor - 1.0)
+            if cost < least:
+                best, least = planned, cost
+        return best
 
     def state(self) -> dict[str, object]:
         low = None if math.isinf(self._low) else self._low

@@ -3,8 +3,8 @@
 Simple methods each forecast the rate some bins ahead, and plan for a margin on top: the one that
 would have been cheapest for the method's past errors, given the prices of replicas and misses. When
 a bin ends, each method is charged what its plan would have cost, and the one with the lowest recent
-cost is used. A surge that has not been seen counts as a small part of an error: it matters while
-few errors are known, or misses are expensive.
+cost is used. No distribution is assumed once there are enough errors. A surge that has not been
+seen counts as a part of an error: it matters while few errors are known and misses are expensive.
 
 Counts vary even at a constant rate. What a replica carries allows for that already, so an error
 counts only as far as it is larger than by chance.
@@ -12,7 +12,6 @@ counts only as far as it is larger than by chance.
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import NormalDist
@@ -22,22 +21,19 @@ from windtunnel.core.statistics.distribution import quantile_of
 
 KEPT_ERRORS: Final = 240
 """Errors that a method is judged by: about an hour of them, since traffic changes."""
-_ENOUGH_ERRORS: Final = 12
-"""With fewer errors than this, the rest are those of counting."""
-_BY_CHANCE: Final = [
-    NormalDist().inv_cdf((rank + 0.5) / _ENOUGH_ERRORS)
-    for rank in (0, 11, 5, 6, 2, 9, 3, 8, 1, 10, 4, 7)
-]
-"""Errors of counting in standard deviations, so ordered that the last ones are spread evenly."""
-_UNSEEN: Final = 0.5
-"""Weight of the unseen surge among the errors: half of one, as an event that has not occurred in n
-trials is given half a success (the Jeffreys prior)."""
+ENOUGH_ERRORS: Final = 12
+"""With fewer errors than this, counting statistics predict better."""
+_UNSEEN: Final = 0.1
+"""Weight of the unseen surge among the errors: none by default, where 20 requests are the price of
+a miss, and for a quarter of an hour where 200 are."""
 _GROWS: Final = 2.0
 """Height of the unseen surge over the mean rate."""
 _DISCOUNT: Final = 0.97
 """Weight of a loss one bin later: a method that was right long ago may be wrong now."""
 _QUEUED: Final = 3.0
 """Requests that miss per arrival beyond the plan: those queued behind it wait too."""
+_RISING_S: Final = 120.0
+"""Time that a rise may have taken: rates before it are where it is expected to end."""
 _TRIED: Final = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99, 1.0)
 """Shares of past errors that a plan may cover."""
 
@@ -50,8 +46,8 @@ def loss(planned: float, rate: float, miss_price: float) -> float:
     return planned + miss_price * _missed(rate, planned)
 
 
-def _missed(rate: float, carried: float) -> float:
-    return min(rate, _QUEUED * max(0.0, rate - carried))
+def _missed(rate: float, planned: float) -> float:
+    return min(rate, _QUEUED * max(0.0, rate - planned))
 
 
 class Method:
@@ -85,6 +81,38 @@ class Level(Method):
 
     def foretell(self, bins: int) -> float | None:
         return self._level
+
+
+class Trend(Method):
+    """A linear trend whose slope is damped with every bin ahead."""
+
+    name = "trend"
+
+    def __init__(self, level: float = 0.5, slope: float = 0.3, damping: float = 0.92) -> None:
+        self._level_weight: Final = level
+        self._slope_weight: Final = slope
+        self._damping: Final = damping
+        self._level: float | None = None
+        self._slope = 0.0
+
+    def see(self, rate: float) -> None:
+        last = self._level
+        if last is None:
+            self._level = rate
+            return
+        expected = last + self._damping * self._slope
+        level = expected + self._level_weight * (rate - expected)
+        self._slope = self._damping * self._slope + self._slope_weight * (
+            level - last - self._damping * self._slope
+        )
+        self._level = level
+
+    def foretell(self, bins: int) -> float | None:
+        if self._level is None:
+            return None
+        damping = self._damping
+        reach = damping * (1.0 - damping**bins) / (1.0 - damping)
+        return max(0.0, self._level + self._slope * reach)
 
 
 class Season(Method):
@@ -132,23 +160,19 @@ class Forecast:
 
     @property
     def error(self) -> float:
-        """The recent mean absolute error beyond chance."""
+        """The recent mean absolute error beyond chance; with too few errors, that of counting."""
+        if len(self.errors) < ENOUGH_ERRORS:
+            return self.counted
         return sum(abs(error) for error in self.errors) / len(self.errors)
 
-    def mean_loss(self, planned: float, capacities: Sequence[float] = (1.0,)) -> float:
-        """The mean cost of a plan over past errors and the unseen surge.
-
-        `capacities`: equally likely capacities, as shares of the planned one.
-        """
-        missed = 0.0
-        for share in capacities:
-            carried = planned * share
-            missed += _UNSEEN * _missed(self.unseen, carried)
-            for error in reversed(self.errors):
-                if self.rate + error <= carried:
-                    break
-                missed += _missed(self.rate + error, carried)
-        return planned + self.miss_price * missed / (len(capacities) * (len(self.errors) + _UNSEEN))
+    def mean_loss(self, planned: float) -> float:
+        """The mean cost of a plan over past errors and the unseen surge."""
+        missed = _UNSEEN * _missed(self.unseen, planned)
+        for error in reversed(self.errors):
+            if self.rate + error <= planned:
+                break
+            missed += _missed(self.rate + error, planned)
+        return planned + self.miss_price * missed / (len(self.errors) + _UNSEEN)
 
 
 def seen_twice(rates: list[float]) -> float:
@@ -191,13 +215,13 @@ class _Judged:
         self.method.see(rate)
         self.next = self.method.foretell(1)
 
-    def ask(self, ahead: int, usual: Forecast, highest: float) -> Forecast | None:
+    def ask(self, ahead: int, usual: Forecast, highest: float, most: float) -> Forecast | None:
         """Makes a plan for this many bins from now, by which the method will be judged.
 
-        `usual`: what all methods have in common.
+        `usual`: what all methods have in common; `most`: where the rate is expected to end.
         """
         rate = self.method.foretell(ahead)
-        made = None if rate is None else self._forecast(rate, usual, highest)
+        made = None if rate is None else self._forecast(min(rate, most), usual, highest)
         self._foretold.append(made)
         return made
 
@@ -208,13 +232,15 @@ class _Judged:
         of it is not expected, and a height reached only once need not recur: beyond the height of
         two recent bursts (`highest`), only noise is added.
         """
-        counted = usual.counted
+        counted, price = usual.counted, usual.miss_price
+        made = replace(usual, rate=rate, method=self.method.name)
+        if len(self.errors) < ENOUGH_ERRORS:
+            by_chance = NormalDist().inv_cdf(min(max(1.0 - 1.0 / price, 0.5), 0.999)) * counted
+            return replace(made, planned=rate + by_chance)
         most = max(highest - rate, counted)
         beyond = self._beyond_chance(counted)
-        known = [min(beyond * error, most) for error in self.errors]
-        known += [counted * each for each in _BY_CHANCE[len(known) :]]
-        known.sort()
-        made = replace(usual, rate=rate, method=self.method.name, errors=known)
+        known = sorted(min(beyond * error, most) for error in self.errors)
+        made = replace(made, errors=known)
         plans = [max(0.0, rate + quantile_of(known, share)) for share in _TRIED]
         return replace(made, planned=min([*plans, made.unseen], key=made.mean_loss))
 
@@ -223,7 +249,7 @@ class _Judged:
 
         The variance of the errors is that of the rate and of counting, `counted` squared.
         """
-        if len(self.errors) < _ENOUGH_ERRORS:
+        if len(self.errors) < ENOUGH_ERRORS:
             return 1.0
         variance = sum(error**2 for error in self.errors) / len(self.errors)
         return math.sqrt(max(0.0, 1.0 - counted**2 / variance)) if variance > 0.0 else 0.0
@@ -243,7 +269,7 @@ class RateForecaster:
         self.ahead: Final = max(1, ahead)
         self.miss_price = miss_price
         self._mean: Final = Level("mean", 0.03)
-        methods: list[Method] = [Level("level", 0.4), self._mean]
+        methods: list[Method] = [Level("level", 0.4), self._mean, Trend()]
         season = round(season_s / bin_s)
         if season > self.ahead:
             methods.append(Season(season))
@@ -265,12 +291,14 @@ class RateForecaster:
         highest = max(self.known_height, seen_twice(list(self._lately)))
         mean = self._mean.foretell(1)
         unseen = max(_GROWS * (rate if mean is None else mean), self.highest)
+        before = self.highest_before(_RISING_S)
+        most = before if rate < before else math.inf
         best, least = None, math.inf
         for judged in self._judged:
             judged.see(rate, self.ahead)
             counted = self.counted(max(judged.next or 0.0, rate))
             usual = Forecast(rate, "", [], counted, self.miss_price, unseen)
-            made = judged.ask(self.ahead, usual, highest)
+            made = judged.ask(self.ahead, usual, highest, most)
             if made is None:
                 continue
             blame = judged.mean_blame
@@ -308,7 +336,7 @@ class RateForecaster:
     def forecast(self) -> Forecast:
         """The forecast for `ahead` bins from now; a rate of 0 before the first bin."""
         if self._best is None:
-            return Forecast(0.0, "nothing seen yet", [0.0], 0.0, self.miss_price, 0.0)
+            return Forecast(0.0, "nothing seen yet", [], 0.0, self.miss_price, 0.0)
         return self._best
 
     def counted(self, rate: float, window_s: float | None = None) -> float:
