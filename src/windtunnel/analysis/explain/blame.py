@@ -8,7 +8,7 @@ import msgspec
 
 from windtunnel.analysis.explain.coming import (
     SHUTS,
-    Delays,
+    DelayedServers,
     coming_of,
     how_came,
     outlasts,
@@ -184,7 +184,7 @@ def _blames(run: ExplainedRun, wait: CapacityWait) -> tuple[list[CauseStep], lis
     if coming:
         more, root = how_came(history, coming, wait)
         steps += more
-        delays = Delays(history, coming, wait)
+        delays = DelayedServers(history, coming, wait)
         for fault in faults:
             blinded = root.layer == AUTOSCALER and _blinds(fault)
             if (blinded or fault.kind in SHUTS) and (missing := delays.by(fault, blinded=blinded)):

@@ -88,7 +88,7 @@ def _requested_next(
     return [life for life in later if life.by == decision.id] if since_s <= wait.start_s else []
 
 
-class Delays:
+class DelayedServers:
     """What faults delayed servers by, and what is left of each delay."""
 
     def __init__(
