@@ -355,6 +355,13 @@ def test_where_no_request_has_targets_an_outage_still_fails(check: Run) -> None:
     assert "standard attained no targets (at least 99%)" in " ".join(out.split())
 
 
+def test_a_time_without_a_unit_is_noted(check: Run) -> None:
+    code, out, _ = check("base.yaml", "base.yaml", "--max", "latency.ttft.p99=800")
+    assert code == 0
+    assert "at most 800 s" in out
+    assert "note: latency.ttft.p99: 800 has no unit and is 800 s" in " ".join(out.split())
+
+
 def test_answers_of_one_token_need_no_tpot(check: Run) -> None:
     without_classes()
     trace = Path("plain.jsonl")

@@ -15,6 +15,7 @@ from windtunnel.search.check.limits import (
     judge,
     limit_of,
     spread,
+    unit_notes,
 )
 
 
@@ -76,6 +77,24 @@ def test_requests_that_were_never_rejected_before_are_any_percent_more() -> None
     found = judge(limit, metric("requests", 0.0, 3.0, (1.0, 5.0)))
     assert (found["verdict"], found["found_text"]) == (FAILED, "from none to some")
     assert judge(limit, metric("requests", 0.0, 0.0, (0.0, 0.0)))["verdict"] == PASSED
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "says", "notes"),
+    [
+        ("latency.ttft.p99=800", "s", "at most 800 s", ["latency.ttft.p99: 800 has no unit"]),
+        ("latency.ttft.p99=800ms", "s", "at most 800ms", []),
+        ("latency.ttft.p99=+10%", "s", "at most +10%", []),
+        ("slo.chat.attained=0.995", "share", "at most 99.5%", []),
+        ("slo.chat.attained=+1%", "share", "at most +1 points", []),
+        ("cost.total=12", "$", "at most $12", []),
+        ("requests.rejected=3", "requests", "at most 3 requests", []),
+    ],
+)
+def test_a_limit_is_shown_with_its_unit(text: str, unit: str, says: str, notes: list[str]) -> None:
+    limit = figure_limit(text, "--max", is_most=True)
+    assert judge(limit, metric(unit, 1.0, 1.0, None))["limit"] == says
+    assert [note["says"].partition(" and ")[0] for note in unit_notes([limit])] == notes
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from windtunnel.search.check.limits import (
     FigureLimit,
     judge,
     spread,
+    unit_notes,
     verdict_of,
 )
 from windtunnel.search.check.observation import Observation, observe
@@ -187,6 +188,7 @@ def _found(
         "limits": judgements,
         "default_limits": not ask.limits,
         "notes": [
+            *unit_notes(limits),
             *_target_notes(sides, classes, without, asked=bool(ask.limits)),
             *_notes(sides, differences, verdicts, blocks, count=len(seeds), end_s=end_s),
         ],

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from windtunnel.analysis.figures import SECONDS, SHARE, figure, text_of
+from windtunnel.analysis.figures import DOLLARS, SECONDS, SHARE, figure, text_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration, parse_share
 
@@ -155,9 +155,35 @@ def verdict_of(limits: Sequence[str]) -> str:
 
 
 def _words(limit: FigureLimit, unit: str) -> str:
-    points = limit.is_change and unit == SHARE
-    text = limit.text.replace("%", " points") if points else limit.text
+    text = limit.text
+    if limit.is_change:
+        text = text.replace("%", " points") if unit == SHARE else text
+    elif _is_bare(text):
+        units = {SECONDS: f"{text} s", SHARE: f"{100.0 * limit.value:.10g}%", DOLLARS: f"${text}"}
+        text = units.get(unit, f"{text} {unit}".strip())
     return f"{'at most' if limit.is_most else 'at least'} {text}"
+
+
+def _is_bare(text: str) -> bool:
+    """Whether it is a number without a unit."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def unit_notes(limits: Sequence[FigureLimit]) -> list[dict[str, str]]:
+    """Notes on times without a unit, which count as seconds, as in scenario files."""
+    return [
+        {
+            "code": "no-unit",
+            "says": f"{limit.path}: {limit.text} has no unit and is {limit.text} s; for "
+            f"milliseconds, write {limit.text}ms",
+        }
+        for limit in limits
+        if not limit.is_change and figure(limit.path).unit == SECONDS and _is_bare(limit.text)
+    ]
 
 
 def _within(limit: FigureLimit, value: float) -> bool:
