@@ -66,8 +66,8 @@ def test_what_was_repaired_is_said(tmp_path: Path) -> None:
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     path = written(tmp_path, BURSTGPT + "oops\n")
     shown = run("describe", path, "--skip-bad", 1).output
-    assert "left out: 1 requests without a prompt or an output" in shown
-    assert "left out: 1 bad rows" in shown
+    assert "left out: 1 request without a prompt or an output" in shown
+    assert "left out: 1 bad row," in shown
     assert "trace.txt:5" in shown.replace("\n", "")
     with pytest.raises(InputError, match=r":5: .*--skip-bad N"):
         run("describe", path)
@@ -77,6 +77,31 @@ def test_an_empty_trace_is_described(tmp_path: Path) -> None:
     path = written(tmp_path, "arrived,prompt_tokens,output_tokens\n")
     assert "no requests" in run("describe", path).output
     assert json.loads(run("describe", path, "--json", "-").output)["rate_per_s"] is None
+
+
+def test_an_empty_trace_is_converted(tmp_path: Path) -> None:
+    path, out = written(tmp_path, "arrived,prompt_tokens,output_tokens\n"), tmp_path / "out.jsonl"
+    said = run("convert", path, out, "--start", "1s")
+    assert said.output == f"the trace has no requests\nWrote 0 requests to {out}\n"
+    assert out.read_text() == ""
+
+
+def test_rounded_times_are_noted(tmp_path: Path) -> None:
+    rows = "".join(f"{n * n % 97},50,5\n" for n in range(300))
+    path = written(tmp_path, "arrived,prompt_tokens,output_tokens\n" + rows, "own.csv")
+    assert "the trace's times are rounded to 1 s; " in run("describe", path, "--sort").output
+    assert json.loads(run("describe", path, "--sort", "--json", "-").output)["rounded_to_s"] == 1.0
+    precise = own(tmp_path)
+    assert "rounded" not in run("describe", precise).output
+
+
+def test_one_is_one(tmp_path: Path) -> None:
+    path = written(tmp_path, "arrived,prompt_tokens,output_tokens\n0,5,5\n", "one.csv")
+    assert "1 request over 0 s" in run("describe", path).output
+    assert run("convert", path, tmp_path / "o.csv").output.startswith("Wrote 1 request to ")
+    cut = written(tmp_path, "arrived,prompt_tokens,output_tokens\n0,5,5\n9\n", "cut.csv")
+    with pytest.raises(InputError, match="the row has 1 column, not 3"):
+        run("describe", cut)
 
 
 def test_head_prints_json_lines(tmp_path: Path) -> None:
@@ -132,6 +157,9 @@ def test_fit_writes_a_section_that_loads(tmp_path: Path) -> None:
         (["convert", "own.csv", "out.csv", "--speedup", "0"], "--speedup: 0.0 is out of range"),
         (["convert", "own.csv", "out.csv", "--speedup", "nan"], "--speedup"),
         (["convert", "own.csv", "out.csv", "--start", "soon"], "'soon' is not a duration"),
+        (["convert", "own.csv", "out.csv", "--start", "1m", "--end", "30s"], "a time after 1 min"),
+        (["convert", "own.csv", "out.csv", "--end", "0"], "--end: 0 s is not after the start"),
+        (["convert", "own.csv", "out.csv", "--start", "1h"], "arrive from 0 s to 24.8 s"),
         (["convert", "own.csv", "out.csv", "--start=-5s"], "before the trace's start"),
         (["head", "own.csv", "--rate", "fast"], "--rate: 'fast' is not a rate"),
         (["head", "own.csv", "--rate", "0/s"], "--rate: 0/s is not above 0"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import click
 from windtunnel.cli.options import FILE, PLACE, QuantityOption, json_option, together
 from windtunnel.cli.places import STANDARD_OUTPUT, Output, keep_apart, write_file
 from windtunnel.core.errors import InputError, OutputError, printable
-from windtunnel.core.units import parse_duration, parse_rate
+from windtunnel.core.units import counted, format_duration, parse_duration, parse_rate
 
 if TYPE_CHECKING:
     from windtunnel.workload.traces.notes import TraceNotes
@@ -60,9 +60,11 @@ class Opening:
         """Sentences about rows that were left out or repaired."""
         notes, lines = self.notes, []
         if notes.empty:
-            lines.append(f"left out: {notes.empty} requests without a prompt or an output")
+            lines.append(
+                f"left out: {counted(notes.empty, 'request')} without a prompt or an output"
+            )
         if notes.bad:
-            lines.append(f"left out: {notes.bad} bad rows, the first of them:")
+            lines.append(f"left out: {counted(notes.bad, 'bad row')}, the first of them:")
             lines += [f"  {fault.where}: {fault.what}" for fault in notes.faults]
         lines += [f"repaired: {sentence}" for sentence in notes.repairs.sentences()]
         if notes.prefix_tokens:
@@ -166,15 +168,32 @@ def convert(
     if not SLOWEST <= speedup <= FASTEST:
         allowed = f"a number from {SLOWEST:f} to {FASTEST:.0f}"
         raise InputError(f"--speedup: {speedup} is out of range", allowed=allowed)
+    if end is not None and (start or 0.0) >= end:
+        what = f"--end: {format_duration(end)} is not after the start of the part"
+        raise InputError(what, allowed=f"a time after {format_duration(start or 0.0)}")
     written_format(to_format, target)
     opening = Opening(source, options)
     requests = _part(opening(), start or 0.0, end, speedup)
+    if (earliest := next(requests, None)) is None:
+        _refuse_empty_part(opening)
+        click.echo("the trace has no requests", err=True)
+    else:
+        requests = chain([earliest], requests)
     count = write_trace(islice(requests, first), target, to_format, replace=force)
-    if not count:
-        click.echo("the trace has no requests in that part", err=True)
     for sentence in opening.left_out():
         click.echo(sentence, err=True)
-    click.echo(f"Wrote {count} requests to {target}")
+    click.echo(f"Wrote {counted(count, 'request')} to {target}")
+
+
+def _refuse_empty_part(opening: Opening) -> None:
+    """Raises unless the whole trace is empty."""
+    first = last = None
+    for last in opening():
+        first = first or last
+    if first is not None and last is not None:
+        what = "no request of the trace arrives between --start and --end"
+        ends = f"{format_duration(first.arrived_s)} to {format_duration(last.arrived_s)}"
+        raise InputError(what, where=str(opening.path), hint=f"its requests arrive from {ends}")
 
 
 def _part(

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.core.units import duration_cell, format_count, format_duration, format_rate
+from windtunnel.core.units import counted, duration_cell, format_count, format_duration, format_rate
 from windtunnel.report.terminal.layout import chosen, print_fitting, print_table, screen
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -56,13 +56,16 @@ def show_summary(
         for line in _sentences(figures, console.width):
             console.print(Text(line))
         print_fitting(console, _lengths(figures))
+    if figures["rounded_to_s"] is not None:
+        says = f"{_rounded(figures['rounded_to_s'])}; requests of one instant have gaps of 0"
+        console.print(Text(says, "yellow"))
     for line in left_out:
         console.print(Text(line, "yellow"))
 
 
 def _sentences(figures: dict[str, Any], width: int) -> list[str]:
     requests, rate, over = figures["requests"], figures["rate_per_s"], figures["rate_over_time"]
-    lines = [f"{requests} requests over {format_duration(figures['span_s'])}"]
+    lines = [f"{counted(requests, 'request')} over {format_duration(figures['span_s'])}"]
     if rate is not None:
         second, minute = figures["by_second"], figures["by_minute"]
         lines += [
@@ -78,9 +81,9 @@ def _sentences(figures: dict[str, Any], width: int) -> list[str]:
             f"correlation of prompt and output lengths: {figures['length_correlation']:+.2f}"
         )
     names = ("sources", "tenants", "models", "adapters", "slos", "sessions")
-    counted = [f"{figures[name]} {_noun(name, figures)}" for name in names if figures[name]]
-    if counted:
-        lines.append(", ".join(counted))
+    distinct = [f"{figures[name]} {_noun(name, figures)}" for name in names if figures[name]]
+    if distinct:
+        lines.append(", ".join(distinct))
     prefix = figures["prefix"]
     if prefix["hit_rate"] is not None:
         bound = "at least " if "prefix" in figures["at_least"] else ""
@@ -160,10 +163,14 @@ def show_fit(figures: dict[str, Any], console: Console | None = None) -> None:
     if window_s is not None:
         console.print(Text(f"the rate changes every {format_duration(window_s)}"))
     if step_s is not None:
-        rounded = f"the trace's times are rounded to {format_duration(step_s)}"
-        console.print(Text(f"{rounded}; requests of one instant were spread over it", "yellow"))
+        says = f"{_rounded(step_s)}; requests of one instant were spread over it"
+        console.print(Text(says, "yellow"))
     for name in figures["left_out"]:
         console.print(Text(f"not in the fit: {NOT_FITTED[name]}", "yellow"))
+
+
+def _rounded(step_s: float) -> str:
+    return f"the trace's times are rounded to {format_duration(step_s)}"
 
 
 def _figure(value: float | None) -> str:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.units import counted
 from windtunnel.workload.traces.lines import Lines
 from windtunnel.workload.traces.notes import TraceNotes
 from windtunnel.workload.traces.record import TraceRequest
@@ -145,7 +146,7 @@ def _header(rows: Iterator[list[str]], notes: TraceNotes) -> list[str]:
 def _even(row: list[str], width: int) -> list[str]:
     if len(row) != width:
         cut = ", perhaps truncated" if len(row) < width else ""
-        raise ValueError(f"the row has {len(row)} columns, not {width}{cut}")
+        raise ValueError(f"the row has {counted(len(row), 'column')}, not {width}{cut}")
     return row
 
 

@@ -1,10 +1,12 @@
 """Summarises a trace in one pass and bounded memory: rates, burstiness, lengths, prefix sharing."""
 
 import math
+from array import array
 from collections.abc import Iterable
 from typing import Any
 
 from windtunnel.core.statistics.distribution import Distribution
+from windtunnel.workload.traces.fitting.rates import step_of
 from windtunnel.workload.traces.record import TraceRequest
 
 MOST_DISTINCT = 1_000_000
@@ -14,6 +16,8 @@ MOST_PREFIX_SEGMENTS = 5_000_000
 MOST_BUCKETS = 256
 """Buckets of the rate over time; as a trace gets longer, its buckets get wider."""
 FINEST_BUCKET_S = 1.0
+MOST_TIMES = 100_000
+"""The first times of a trace, which show whether its times are rounded."""
 SHARES = {"p1": 0.01, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95,
           "p99": 0.99}  # fmt: skip
 
@@ -168,6 +172,7 @@ class TraceSummary:
         self.prompt_total = self.output_total = 0
         self.gaps, self.lengths = Moments(), Moments()
         self.rate = RateProfile()
+        self._times = array("d")
         self.cache = IdealCache()
         self.names = {name: Distinct() for name in DISTINCT}
         self._by_second, self._by_minute = WindowCounts(1.0), WindowCounts(60.0)
@@ -184,6 +189,8 @@ class TraceSummary:
         self._by_second.add(since_s)
         self._by_minute.add(since_s)
         self.rate.add(since_s)
+        if len(self._times) < MOST_TIMES:
+            self._times.append(request.arrived_s)
         self.prompt.add(float(prompt))
         self.output.add(float(output))
         self.prompt_total += prompt
@@ -216,6 +223,7 @@ class TraceSummary:
             "span_s": self.span_s if some else None,
             "rate_per_s": self.rate_per_s,
             "gap_cv": self.gaps.cv(),
+            "rounded_to_s": step_of(self._times),
             "by_second": self._by_second.figures(),
             "by_minute": self._by_minute.figures(),
             "prompt_tokens": self._lengths(self.prompt, self.prompt_total),

@@ -22,6 +22,7 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 from windtunnel.core.system.files import read_bounded
+from windtunnel.core.units import counted
 from windtunnel.workload.lengths import pick
 from windtunnel.workload.traces.notes import TraceNotes, seconds
 from windtunnel.workload.traces.record import MOST_TOKENS, TraceRequest
@@ -137,7 +138,7 @@ def _windows(file: Path) -> list[Window]:
 
 def _row(cells: list[str], before_s: float) -> tuple[float, float, str, float]:
     if len(cells) != 6:
-        raise ValueError(f"the row has {len(cells)} columns, not 6")
+        raise ValueError(f"the row has {counted(len(cells), 'column')}, not 6")
     start_s, rate, pattern = seconds(cells[0]), seconds(cells[1]), cells[3].strip()
     if start_s <= before_s:
         raise ValueError(f"the window starts at {start_s:g} s, not after the one before")
