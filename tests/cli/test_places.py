@@ -1,5 +1,6 @@
 """No command writes over what it reads, or one of its files over another."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,43 @@ def test_nothing_is_written_over_what_is_read(
     assert sentence in capfd.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
     assert (tmp_path / kept).read_text() == one_server()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["simulate own --json x --perfetto", "batch own --endpoint http://h:1 -o x --perfetto"],
+)
+def test_a_trace_for_perfetto_replaces_only_another(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("own", "other"):
+        (tmp_path / name).write_text(one_server())
+    (tmp_path / "other.gz").write_bytes(gzip.compress(b"{}"))
+    for kept in ("other", "other.gz"):
+        before = (tmp_path / kept).read_bytes()
+        with pytest.raises(SystemExit) as left:
+            main([*command.split(), kept])
+        assert left.value.code == 2
+        assert "overwrite a file that is not a trace for Perfetto" in capfd.readouterr().err
+        assert (tmp_path / kept).read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_a_trace_for_perfetto_is_replaced(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own").write_text(one_server())
+    Path(name).touch()
+    for _ in range(2):
+        with pytest.raises(SystemExit) as left:
+            main(["simulate", "own", "--json", "x", "--perfetto", name])
+        assert left.value.code == 0
+    assert Path(name).stat().st_size > 100
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ number 0 for the idle thread of a kernel.
 
 import gzip
 import io
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.analysis.phases import PREFILL, QUEUE, TRANSFER, Phase, phases
+from windtunnel.core.errors import OutputError
 from windtunnel.core.vocabulary import ENCODING
 from windtunnel.report.files.requests import times_of
 from windtunnel.twin.results.accounts import RecordNames
@@ -33,6 +35,9 @@ MOST_REQUESTS = 20_000
 """Requests in one trace: as many as a browser opens without trouble."""
 MOST_COUNTS = 100_000
 """Server states in one trace, over all servers together."""
+
+START, GZIP, LONGEST_START = b'{"displayTimeUnit":', b"\x1f\x8b", 4096
+"""How a trace begins; a compressed one; enough of a file to tell."""
 
 NANOSECONDS = 1e9
 PER_MICROSECOND = 1e3
@@ -55,6 +60,22 @@ def trace_bytes(
     with gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=0) as file:
         file.write(content)
     return packed.getvalue()
+
+
+def refuse_other_file(path: Path) -> None:
+    """Raises if a file exists that is not such a trace, and would be replaced by one."""
+    if not path.is_file():
+        return
+    try:
+        with path.open("rb") as file:
+            start = file.read(LONGEST_START)
+        if start.startswith(GZIP):
+            start = zlib.decompressobj(wbits=31).decompress(start)
+    except (OSError, zlib.error) as error:
+        raise OutputError(f"it exists and cannot be read: {error}", where=str(path)) from error
+    if start and not start.startswith(START):
+        what = "--perfetto would overwrite a file that is not a trace for Perfetto"
+        raise OutputError(what, where=str(path), hint="choose another file with --perfetto")
 
 
 class PerfettoTrace:
