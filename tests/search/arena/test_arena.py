@@ -199,6 +199,7 @@ def test_a_replay_is_tuned_on_its_first_half_and_judged_on_its_second(tmp_path: 
     ("more", "says"),
     [
         (("--policies", "hpaa"), "hpa"),
+        (("--policies", "fixed,hpaa"), "no policy 'hpaa' competes"),
         (("--policies", "all", "--vary", "seed=1,2"), "--vary"),
         (("--attained", "95%"), "--policies"),
         (("--policies", "all", "--attained", "120%"), "--attained"),
