@@ -514,15 +514,27 @@ NOTES = [
     ),
     (
         "name: small",
-        "slo: {chat: {ttft: 500, tpot: 50ms}}",
-        "1: slo.chat.ttft: ttft of 500 s: a bare number is seconds "
+        "slo: {standard: {ttft: 500, tpot: 50ms}}",
+        "1: slo.standard.ttft: ttft of 500 s: a bare number is seconds "
         "(500ms? Write 500s if seconds are meant)",
     ),
     (
         "name: small",
-        "slo: {batch: {ttft: 500s, tpot: 40}, chat: {ttft: 2, tpot: 0.05}}",
-        "1: slo.batch.tpot: tpot of 40 s: a bare number is seconds "
+        "slo: {standard: {ttft: 500s, tpot: 40, e2e: 2}}",
+        "1: slo.standard.tpot: tpot of 40 s: a bare number is seconds "
         "(40ms? Write 40s if seconds are meant)",
+    ),
+    (
+        "name: small",
+        "slo: {standrad: {ttft: 2, tpot: 0.05}}",
+        "1: slo.standrad: no traffic has this class, so that its targets change nothing "
+        "(did you mean 'standard'?)",
+    ),
+    (
+        "name: small",
+        "slo: {standard: {ttft: 2s}, standard2: {ttft: 4s}}",
+        "1: slo.standard2: no traffic has this class, so that its targets change nothing "
+        "(name it as `slo` of a workload entry)",
     ),
 ]
 
@@ -534,3 +546,11 @@ def test_a_setting_that_changes_nothing_or_looks_wrong_is_noted_and_not_refused(
     plan = load_text(changed(old, new), "s.yaml")
     assert plan.notes == (f"s.yaml:{expected}",)
     assert load_text(SMALL).notes == ()
+
+
+def test_a_trace_may_have_any_class() -> None:
+    replay = "  - {name: past, trace: {path: t.jsonl, format: mooncake}}\nserving:"
+    text = changed("serving:", replay).replace("name: small", "slo: {gold: {ttft: 2s}}")
+    assert load_text(text).notes == ()
+    (note,) = load_text(text, sets=["workload.1.slo=standard"]).notes
+    assert "slo.gold: no traffic has this class" in note

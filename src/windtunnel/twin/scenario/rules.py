@@ -12,6 +12,7 @@ from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.settings import PoolSettings
 from windtunnel.workload.settings.sources import (
     BUILT_IN_PRIORITIES,
+    DEFAULT_SLO,
     ReplaySettings,
     SourceSettings,
     WorkloadEntry,
@@ -28,6 +29,7 @@ def rule_faults(spec: Scenario, folder: Path) -> list[Fault]:
 
 def _all_faults(spec: Scenario, where: Context) -> Iterator[Fault]:
     yield from workload_faults(spec)
+    yield from class_notes(spec)
     yield from model_faults(spec)
     if (
         spec.fleet
@@ -62,6 +64,18 @@ def workload_faults(spec: Scenario) -> Iterator[Fault]:
                 what = f"{named!r} is not a class of service"
                 hint = nearest(named, known)
                 yield Fault(("workload", index, key), what, ", ".join(known), hint)
+
+
+def class_notes(spec: Scenario) -> Iterator[Fault]:
+    """Notes about classes of service that no traffic names; the rows of a trace may name any."""
+    if any(isinstance(entry, ReplaySettings) and entry.slo is None for entry in spec.workload):
+        return
+    named = {entry.slo or DEFAULT_SLO for entry in spec.workload}
+    for name in spec.slo:
+        if name not in named:
+            what = "no traffic has this class, so that its targets change nothing"
+            hint = nearest(name, named - set(spec.slo)) or "name it as `slo` of a workload entry"
+            yield Fault(("slo", name), what, hint=hint, is_note=True)
 
 
 def asked_by(entry: WorkloadEntry, spec: Scenario) -> list[str | None]:
