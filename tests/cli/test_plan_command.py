@@ -186,12 +186,21 @@ def test_no_load_is_light_enough(plan: Run) -> None:
 def test_a_limit_of_runs_is_kept(plan: Run) -> None:
     code, out, _ = plan("--max-runs", "2", *QUICK)
     assert code == 1
-    assert out.startswith("The run limit was reached before a candidate was sure")
+    assert out.startswith("The run limit ended the search before a candidate was sure")
     assert "\nClosest: 3 servers" in out
     code, out, _ = plan("--max-runs", "1", "--routers", "round-robin,least-loaded", *QUICK)
     assert code == 1
     assert "No candidate was simulated: a limit of 1 full-length run is too small for one." in out
     assert "A limit of 1 full-length run allows none (give more with --max-runs).\n" in out
+
+
+@pytest.mark.parametrize("find", ["knee", "load"])
+def test_a_search_that_the_limit_ends_has_no_verdict_of_trust(plan: Run, find: str) -> None:
+    code, out, _ = plan("--find", find, "--seeds", "2", "--max-runs", "7")
+    assert code == 1
+    assert "the run limit ended the search" in out or "The run limit ended the search" in out
+    assert "A limit of 7 full-length runs allows no further step (give more with" in out
+    assert not re.search(r"^trust ", out, re.MULTILINE)
 
 
 def test_a_budget_in_dollars_is_not_a_number_of_runs(plan: Run) -> None:

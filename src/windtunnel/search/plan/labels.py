@@ -136,13 +136,13 @@ class CandidateLabels:
     def _untried(self, verdict: CandidateVerdict) -> str:
         if verdict.attained is None or verdict.low is None or verdict.high is None:
             return (
-                "not tried to the end: the run limit was reached"
+                "not tried to the end: the run limit ended the search"
                 if verdict.runs
                 else "not simulated"
             )
         between = f"{percent(verdict.low)} to {percent(verdict.high)}"
         so_far = f"attains {percent(verdict.attained)} ({between}){_alone(verdict.runs)} so far"
-        return f"{so_far}: not sure, the run limit was reached"
+        return f"{so_far}: not sure, the run limit ended the search"
 
     def _attained(self, verdict: CandidateVerdict, kept: Mapping[str, float]) -> str:
         if verdict.attained is None or verdict.low is None:

@@ -140,7 +140,7 @@ def find_load(base: ScenarioPlan, goal: Goal, seeds: int, means: SearchResources
             "test_seeds": list(lengths.test),
             "whole_runs_because": lengths.whole_because or None,
         },
-        "trust": _trust(base, driver.outcomes, goal),
+        "trust": None if ended.out_of_runs else _trust(base, driver.outcomes, goal),
         "not_tried": _not_tried(base),
         "curve": curve,
     }
@@ -194,7 +194,7 @@ def find_knee(
         },
         "seeds": [msgspec.to_builtins(knee) for knee in knees],
         "searched": _searched(driver, means.max_runs, out_of_runs=search.out_of_runs),
-        "trust": _trust(base, driver.outcomes, goal),
+        "trust": None if found is None else _trust(base, driver.outcomes, goal),
         "not_tried": _not_tried(base),
         "curve": _curve(steady, driver.outcomes, goal),
     }

@@ -532,7 +532,7 @@ class JointSearch:
         """Why a model is not served: what it would take alone, or that nothing attains its
         targets."""
         if found["searched"]["out_of_runs"]:
-            return "not known: the run limit was reached"
+            return "not known: the run limit ended the search"
         if group is None or group.best is None:
             return "none of its candidates within the budget attains its targets, even alone"
         row = found["candidates"][group.best]

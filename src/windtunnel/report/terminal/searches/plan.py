@@ -43,7 +43,7 @@ REASONS = {
     "does-not-fit": "cannot hold the model",
     "over-budget": "are more than the budget allows",
     "run-failed": "could not be run",
-    "out-of-runs": "were not tried to the end: the run limit was reached",
+    "out-of-runs": "were not tried to the end: the run limit ended the search",
 }
 
 
@@ -96,7 +96,9 @@ def _joint_lines(found: Mapping[str, Any]) -> list[str]:
     names = [one["model"] for one in found["models"] if one["best"] is None]
     first = f"{counted(len(found['models']), 'model')}: {cost(found['budget'], found)}"
     if found["searched"]["out_of_runs"]:
-        first = "The run limit was reached before all models were sure to attain their targets."
+        first = (
+            "The run limit ended the search before all models were sure to attain their targets."
+        )
     elif found["best"] is None:
         first = f"Not all models can be served: {' and '.join(names)} cannot."
     lines = [first]
@@ -139,7 +141,7 @@ def _deployment_lines(found: Mapping[str, Any]) -> list[str]:
     many = counted(found["searched"]["candidates"], "candidate")
     first = f"None of {many} attains {asked}."
     if found["searched"]["out_of_runs"]:
-        first = f"The run limit was reached before a candidate was sure to attain {asked}."
+        first = f"The run limit ended the search before a candidate was sure to attain {asked}."
     if closest is None and found["searched"]["out_of_runs"]:
         first = f"No candidate was simulated: {_run_limit(found)} is too small for one."
         return [first, "Give more with --max-runs."]
@@ -184,7 +186,7 @@ def _load_lines(found: Mapping[str, Any]) -> list[str]:
         lightest = found["curve"][0] if found["curve"] else None
         tried = "" if lightest is None else f", not even {_load(lightest)}"
         if found["searched"]["out_of_runs"]:
-            return [f"The run limit was reached before a load was sure to attain {asked}."]
+            return [f"The run limit ended the search before a load was sure to attain {asked}."]
         return [f"No load attains {asked}{tried}."]
     second = f"There it {_attains(carried, found)}."
     if missed is not None:
@@ -196,7 +198,7 @@ def _knee_lines(found: Mapping[str, Any]) -> list[str]:
     knee, light = found["knee"], found["light"]
     if knee is None:
         why = (
-            "the run limit was reached"
+            "the run limit ended the search"
             if found["searched"]["out_of_runs"]
             else "not within the loads tried"
         )
@@ -360,7 +362,7 @@ def searched(found: Mapping[str, Any]) -> list[str]:
     """Sentences about how the answer was found."""
     of = found["searched"]
     runs = counted(of["runs"], "full-length run")
-    if of["whole_runs"] < of["runs"]:
+    if of["whole_runs"] != of["runs"]:  # more where loads are heavier than the scenario's
         runs = f"{counted(of['runs'], 'run')}, together as long as {of['whole_runs']:.3g} "
         runs += "full-length runs"
     lines = []
@@ -377,8 +379,8 @@ def searched(found: Mapping[str, Any]) -> list[str]:
     if of.get("whole_runs_because"):
         lines.append(f"Every run has full length: {of['whole_runs_because']}.")
     if of["out_of_runs"]:
-        spent = "was reached" if of["runs"] else "allows none"
-        lines.append(f"{_run_limit(found).capitalize()} {spent} (give more with --max-runs).")
+        allowed = "allows no further step" if of["runs"] else "allows none"
+        lines.append(f"{_run_limit(found).capitalize()} {allowed} (give more with --max-runs).")
     return lines
 
 
