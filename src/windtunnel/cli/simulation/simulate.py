@@ -38,6 +38,7 @@ from windtunnel.core.units import parse_share
 from windtunnel.settings.limits import LARGEST_STEP_ERROR
 
 if TYPE_CHECKING:
+    from windtunnel.cli.watch import RunWatch
     from windtunnel.twin.results.recorder import RowSink
     from windtunnel.twin.run import Run
     from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -159,10 +160,7 @@ def simulate(
                 look=watch.looking(shown),
             )
         if trust and done.result["partial"] is None:
-            with watch.optional():
-                _repeat(done, **repeats)
-            if watch.is_interrupted:
-                note("there are no intervals: their runs were interrupted")
+            _repeat(done, watch, **repeats)
         if folder is not None:
             folder.finish(done, page=not watch.is_interrupted)
             if events:
@@ -229,16 +227,24 @@ def _refuse_options_of_repeats(repeats: Mapping[str, Any], *, trust: bool) -> No
             raise InputError("one run has no use for it", where=option, hint="add --trust")
 
 
-def _repeat(done: "Run", seeds: int | None, step_error: float | None, jobs: int | None) -> None:
+def _repeat(
+    done: "Run",
+    watch: "RunWatch",
+    seeds: int | None,
+    step_error: float | None,
+    jobs: int | None,
+) -> None:
     from windtunnel.report.terminal.progress import counting
     from windtunnel.search.repeats.intervals import add_intervals
     from windtunnel.search.repeats.runs import RunStopped
 
     try:
-        with counting("runs for intervals", sys.stderr) as count:
+        with watch.optional(), counting("runs for intervals", sys.stderr) as count:
             add_intervals(done.result, done.plan, seeds or USUAL_SEEDS, step_error, count, jobs)
     except RunStopped as stopped:  # this run did not
         note(f"there are no intervals: {stopped}")
+    if watch.is_interrupted:
+        note("there are no intervals: their runs were interrupted")
 
 
 def load_plan(path: Path, sets: Sequence[str], seed: int | None) -> "ScenarioPlan":

@@ -10,9 +10,9 @@ from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.section import Context, faults_of
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.settings import PoolSettings
+from windtunnel.workload.request import DEFAULT_SLO
 from windtunnel.workload.settings.sources import (
     BUILT_IN_PRIORITIES,
-    DEFAULT_SLO,
     ReplaySettings,
     SourceSettings,
     WorkloadEntry,
