@@ -14,6 +14,7 @@ HOW = "if that is worth it, run python -m tests.house.hot_paths"
 
 
 @pytest.mark.once
+@pytest.mark.skipif(windtunnel.FORM == "compiled", reason="compiled code has no lines")
 @pytest.mark.parametrize("name", PATHS)
 def test_a_hot_path_does_not_grow_unnoticed(name: str) -> None:
     found, kept = lines_each(name), KEPT["lines"][name]
