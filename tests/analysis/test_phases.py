@@ -156,7 +156,7 @@ def test_slow_tokens_and_long_answers_are_told_apart(tmp_path: Any) -> None:
 
 
 def test_endings_are_counted_by_the_result_and_shown_by_their_first_request() -> None:
-    reasons = {"rejected": {"bucket N is empty": 7}, "dropped": {"needs N blocks": 9}}
+    reasons = {"rejected": {"bucket 2 is empty": 7}, "dropped": {"needs 9 blocks": 9}}
     counts = {name: reasons.get(name, {}) for name in ("completed", "rejected", "dropped")}
     endings = EndingCounts({"reasons": counts})
     columns = {
@@ -166,7 +166,7 @@ def test_endings_are_counted_by_the_result_and_shown_by_their_first_request() ->
     }
     endings.add(RowBatch(pa.record_batch(columns)))
     assert [(one.outcome, one.count, one.example, one.reason) for one in endings.most()] == [
-        ("dropped", 9, None, "needs N blocks"),
+        ("dropped", 9, None, "needs 9 blocks"),
         ("rejected", 7, 3, "bucket 1 is empty"),
     ]
 

@@ -111,7 +111,7 @@ def test_a_result_without_figures_is_shown_with_dashes() -> None:
     assert re.search(r"^standard +0 +no target$", out, re.MULTILINE)
     dropped = shown(run(one_server(count=2, prompt=20_000)), 80)
     assert (
-        "2 requests arrived: 2 dropped\n  2 dropped: needs N KV blocks, the server has N\n"
+        "2 requests arrived: 2 dropped\n  2 dropped: needs 1251 KV blocks, the server has 999\n"
         in dropped
     )
 

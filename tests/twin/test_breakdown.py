@@ -117,20 +117,30 @@ def test_servers_are_those_of_the_rows(busy: tuple[dict[str, Any], list[Row]]) -
 
 
 def test_reasons_add_up_to_the_outcomes(busy: tuple[dict[str, Any], list[Row]]) -> None:
-    result, _ = busy
+    result, rows = busy
     for outcome in OUTCOMES[1:]:
         assert sum(result["reasons"][outcome].values()) == result["requests"][outcome]
-    assert set(result["reasons"]["dropped"]) == {"needs N KV blocks, the server has N"}
+    assert set(result["reasons"]["dropped"]) == {"needs 59 KV blocks, the server has 49"}
+    needs = [int(row["reason"].split()[1]) for row in rows if row["outcome"] == "dropped"]
+    assert len(needs) > 1
+    assert min(needs) < max(needs) == 59
 
 
 def test_reasons_are_few_whatever_they_say() -> None:
     counts = ReasonCounts(OUTCOMES)
     for number in range(1_000):
         counts.add(REJECTED, f"bucket {number}.5 of {number:,} is empty")
+        counts.add(REJECTED, f"a limit of {1_000 - number:,} tokens")
+        counts.add("timed_out", "bucket 999999 is empty")
         counts.add("dropped", "x" * number)
-    assert counts.counts[REJECTED] == {"bucket N of N is empty": 1_000}
-    assert len(counts.counts["dropped"]) == MOST_REASONS + 1
-    assert counts.counts["dropped"][OTHER] == 1_000 - MOST_REASONS
+    found = counts.counts()
+    assert found[REJECTED] == {
+        "bucket 999.5 of 999 is empty": 1_000,
+        "a limit of 1,000 tokens": 1_000,
+    }
+    assert found["timed_out"] == {"bucket 999999 is empty": 1_000}
+    assert len(found["dropped"]) == MOST_REASONS + 1
+    assert found["dropped"][OTHER] == 1_000 - MOST_REASONS
 
 
 @given(SHARES, st.floats(0.01, 100.0))

@@ -183,7 +183,7 @@ def test_what_can_never_fit_is_dropped() -> None:
     assert result["simulated_seconds"] == pytest.approx(3.0)
     assert_class(result, requests=3, attained=0.0)
     assert result["ended_by"] == "last request"
-    assert result["reasons"]["dropped"] == {"needs N KV blocks, the server has N": 3}
+    assert result["reasons"]["dropped"] == {"needs 1251 KV blocks, the server has 999": 3}
 
 
 def test_a_busy_run_shows_everything_at_once() -> None:

@@ -55,7 +55,7 @@ class EndingCounts:
         found = []
         for outcome, counts in self._reasons.items():
             for reason, count in counts.items():
-                number, said = self._examples.get((outcome, reason), (None, reason))
+                number, said = self._examples.get((outcome, general(reason)), (None, reason))
                 found.append(EndingCount(outcome, said, count, number))
         found.sort(key=lambda ending: (-ending.count, ending.outcome, ending.reason))
         return found[:MOST_ENDINGS]

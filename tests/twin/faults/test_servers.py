@@ -113,7 +113,7 @@ def test_leaked_blocks_are_counted_and_shed_who_no_longer_fits() -> None:
         "dropped",
     ]
     assert ends(events) == [90.0, 160.0, 240.0]
-    assert set(result["reasons"]["dropped"]) == {"needs N KV blocks, N have not leaked"}
+    assert set(result["reasons"]["dropped"]) == {"needs 100 KV blocks, 99 have not leaked"}
     assert result["pools"]["main"]["kv_leaked"] > 900
 
 

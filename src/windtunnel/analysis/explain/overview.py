@@ -184,7 +184,8 @@ def lost_totals(run: ExplainedRun, lost: LostRequests) -> list[LostTotal]:
     totals: list[LostTotal] = []
     arrived = run.result["requests"]["arrived"]
     for outcome, rows in lost.rows.items():
-        counts, alike = run.result["reasons"][outcome], Counter[str]()
+        counts = {general(one): count for one, count in run.result["reasons"][outcome].items()}
+        alike = Counter[str]()
         ends: dict[tuple[str, ...], tuple[CauseStep, list[RequestRow]]] = {}
         for row in rows:
             root, reason = end_of(run, row), general(row.reason or "")

@@ -1,13 +1,14 @@
 """Why requests ended as they did, in a few sentences that can be counted.
 
 A reason includes its numbers ("needs 12 KV blocks, the server has 9"), so that a person can act on
-it. For counting, the numbers are removed ("needs N KV blocks, the server has N"), which leaves one
-of a few fixed sentences.
+it. Reasons that differ in their numbers alone are counted together, and the one with the largest
+numbers stands for them.
 """
 
+import re
 from typing import Final
 
-from windtunnel.core.vocabulary import ENCODING, general
+from windtunnel.core.vocabulary import ENCODING, NUMBERS, general
 from windtunnel.workload.request import BACKING_OFF, UNPLACED, UNSET, Request
 
 MOST_REASONS: Final = 64
@@ -51,18 +52,39 @@ class ReasonCounts:
     """How often each reason was given, by outcome."""
 
     def __init__(self, outcomes: tuple[str, ...]) -> None:
-        self.counts: Final[dict[str, dict[str, int]]] = {outcome: {} for outcome in outcomes}
-        self._known: Final[dict[str, str]] = {}
+        self._counts: Final[dict[str, dict[str, int]]] = {outcome: {} for outcome in outcomes}
+        self._largest: Final[dict[str, dict[str, str]]] = {outcome: {} for outcome in outcomes}
+        self._known: Final[dict[str, dict[str, str]]] = {outcome: {} for outcome in outcomes}
 
     def add(self, outcome: str, reason: str, times: int = 1) -> None:
-        counts = self.counts[outcome]
-        found = self._known.get(reason)
+        counts, known = self._counts[outcome], self._known[outcome]
+        found = known.get(reason)
         if found is None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
             found = general(reason)
-            self._known[reason] = found
-        reason = found
-        if reason not in counts and len(counts) >= MOST_REASONS:
-            reason = OTHER
-        counts[reason] = counts.get(reason, 0) + times
+            if found not in counts and len(counts) >= MOST_REASONS:
+                found = OTHER
+            else:
+                largest = self._largest[outcome]
+                largest[found] = max(largest.get(found, reason), reason, key=_by_numbers)
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            known[reason] = found
+        counts[found] = counts.get(found, 0) + times
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """The counts by outcome and reason, each reason with its largest numbers."""
+        return {
+            outcome: {
+                self._largest[outcome].get(reason, reason): count
+                for reason, count in counts.items()
+            }
+            for outcome, counts in self._counts.items()
+        }
+
+
+def _by_numbers(reason: str) -> tuple[list[float], str]:
+    numbers = []
+    for number in NUMBERS.findall(reason):
+        whole, _, rest = re.sub("[,_]", "", number).partition(".")
+        numbers.append(float(f"{whole}.{rest.replace('.', '')}"))
+    return numbers, reason

@@ -84,7 +84,7 @@ def result_of(
         "requests": {"arrived": recorder.arrived, **recorder.outcomes},
         "reasons": {
             outcome: dict(sorted(counts.items()))
-            for outcome, counts in recorder.reasons.counts.items()
+            for outcome, counts in recorder.reasons.counts().items()
         },
         "tokens": tokens_of(recorder.total),
         "latency": {
