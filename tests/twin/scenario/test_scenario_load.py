@@ -105,7 +105,8 @@ def test_a_model_is_a_path_or_a_name(written: str, resolved: str) -> None:
          "prompt_tokens: 512", "prompt_tokens: {distribution: uniform, min: 1, max: 9}"),
         ("workload.0.arrivals.rate=120/min", "rate: 40/s", "rate: 2"),
         ("workload.0.prefix.tokens=64", "count: 100", "count: 100\n    prefix: {tokens: 64}"),
-        ("slo.vip.priority=9", "name: small", "name: small\nslo: {vip: {priority: 9}}"),
+        ("slo.standard.priority=9", "name: small",
+         "name: small\nslo: {standard: {priority: 9}}"),
         ("seed=11", "name: small", "name: small\nseed: 11"),
     ],
 )  # fmt: skip
