@@ -51,6 +51,14 @@ class Output(ExitStack):
 
         return None if place is None else self.enter_context(WholeFile(Path(place), option))
 
+    def perfetto(self, place: Place) -> "WholeFile | None":
+        """The file that `--perfetto` asks for, which replaces only another trace for Perfetto."""
+        from windtunnel.report.files.perfetto import refuse_other_file
+
+        if place is not None:
+            refuse_other_file(Path(place))
+        return self.file("--perfetto", place)
+
     def folder(self, place: Place) -> "WholeFolder | None":
         from windtunnel.report.files.folder import WholeFolder
 

@@ -45,7 +45,7 @@ def run(plan: BatchSettings, options: Mapping[str, Any]) -> int:
     _keep_apart(plan, options)
     trace = BatchTrace()
     with Output(options["json_to"]) as out:
-        trace_file = out.file("--perfetto", options["perfetto"])
+        trace_file = out.perfetto(options["perfetto"])
         sinks: list[Sink] = [trace] if trace_file is not None else []
         if options["events"] is not None:
             sinks.append(out.enter_context(_events(options["events"], append=plan.resume)))

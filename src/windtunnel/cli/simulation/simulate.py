@@ -142,7 +142,7 @@ def simulate(
     also: dict[str, Path] = {}
     with Output(json_to) as out:
         folder = None if output is None else out.enter_context(RunFolder(Path(output)))
-        trace_file = out.file("--perfetto", perfetto)
+        trace_file = out.perfetto(perfetto)
         sinks: list[RowSink] = [] if folder is None else [folder.rows()]
         every = folder.events() if folder is not None and events else None
         log = folder.control() if folder is not None else None
