@@ -25,7 +25,6 @@ from windtunnel.live.batch.tally import Ending, Summary, look
 from windtunnel.live.system import new_loop
 from windtunnel.report.files.batch_trace import BatchTrace
 from windtunnel.report.files.folder import result_bytes
-from windtunnel.report.files.perfetto import refuse_other_file
 from windtunnel.report.terminal.batch import show
 from windtunnel.report.terminal.batch_progress import showing
 from windtunnel.report.terminal.layout import screen
@@ -83,8 +82,6 @@ def _keep_apart(plan: BatchSettings, options: Mapping[str, Any]) -> None:
             "--events": options["events"],
         },
     )
-    if options["perfetto"] is not None:
-        refuse_other_file(options["perfetto"])
 
 
 @contextmanager

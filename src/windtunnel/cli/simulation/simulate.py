@@ -119,7 +119,7 @@ def simulate(
     from windtunnel.analysis.run_folder import ALL, EVENTS
     from windtunnel.cli.watch import RunWatch
     from windtunnel.report.files.folder import RunFolder
-    from windtunnel.report.files.perfetto import PerfettoTrace, refuse_other_file
+    from windtunnel.report.files.perfetto import PerfettoTrace
     from windtunnel.report.files.requests import RowSinks
     from windtunnel.report.terminal.progress import progress
     from windtunnel.twin.run import run
@@ -137,8 +137,6 @@ def simulate(
         _note_another_run(Path(output), plan, is_named=is_named)
     written = {**in_folder(output, ALL), "--json": json_to, "--perfetto": perfetto}
     keep_apart({"the scenario": scenario, **traces_of(plan)}, written)
-    if perfetto is not None:
-        refuse_other_file(Path(perfetto))
     also: dict[str, Path] = {}
     with Output(json_to) as out:
         folder = None if output is None else out.enter_context(RunFolder(Path(output)))
