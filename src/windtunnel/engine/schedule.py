@@ -35,6 +35,42 @@ from windtunnel.workload.request import (
 class Schedule(Actor):
     """The state of a server and how it plans a step. `Server` adds time and the public methods."""
 
+    __slots__ = (
+        "_admissions",
+        "_begun",
+        "_clock",
+        "_current",
+        "_decoding",
+        "_ending",
+        "_fetching",
+        "_held_steps",
+        "_keeping",
+        "_loads",
+        "_moment_s",
+        "_one",
+        "_other",
+        "_owes_decodes",
+        "_partial",
+        "_size",
+        "_skipped",
+        "_transferred",
+        "_wanting",
+        "_work",
+        "drafts",
+        "extrapolation",
+        "index",
+        "limits",
+        "model",
+        "pool",
+        "preemptions",
+        "prefilled_tokens",
+        "running",
+        "slots",
+        "slowness",
+        "tiers",
+        "waiting",
+    )
+
     def __init__(self, index: int, limits: EngineLimits, model: StepTimeModel) -> None:
         super().__init__(index)
         self.index: Final[i64] = index

@@ -69,6 +69,25 @@ def _end_of(request: Request) -> float:
 class Server(Schedule):
     """One replica. Pass it requests with `submit`; call `advance` at `wake_s`."""
 
+    __slots__ = (
+        "_ahead",
+        "_apart",
+        "_closing",
+        "_following",
+        "_late_arrivals",
+        "_leaving",
+        "_orders",
+        "_overlaps",
+        "_wanted_tokens",
+        "_whole_steps",
+        "busy_s",
+        "finished",
+        "granted",
+        "steps",
+        "token_gaps",
+        "token_overhead_s",
+    )
+
     def __init__(
         self,
         index: int,

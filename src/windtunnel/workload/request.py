@@ -75,72 +75,81 @@ class LostTry:
 class Request:
     """One prompt and its answer: a plain record, changed by whichever component holds it."""
 
-    # Class attributes cost nothing when a request is created; most are never changed.
+    # Slots: plain Python would keep more than 30 attributes in a dict of their own, which is slow.
     # Ends are ordered by these two, so they come first, in the cache line of the object's header.
-    finish_clock: i64 = -1  # the decode clock at which it ends, while decoding; else -1
-    admission: i64 = -1  # position in the running order of its server
+    finish_clock: i64  # the decode clock at which it ends, while decoding; else -1
+    admission: i64  # position in the running order of its server
 
     # Eight fields of one byte: Python's fast allocator serves objects of up to 512 bytes.
-    place: u8 = 0  # in the run: one of AT_GATEWAY and so on
-    stage: u8 = AWAY  # on the server that has it
-    keeps_blocks: bool = False  # whether its blocks stay held when it ends, to be moved away
-    followed: bool = False  # whether its source is notified of its end
-    dropped: bool = False
-    cancelled: bool = False
-    sharing: bool = True  # False once it holds its own copy of a shared block
-    in_slot: bool = False  # whether it keeps its adapter on the accelerator
+    place: u8  # in the run: one of AT_GATEWAY and so on
+    stage: u8  # on the server that has it
+    keeps_blocks: bool  # whether its blocks stay held when it ends, to be moved away
+    followed: bool  # whether its source is notified of its end
+    dropped: bool
+    cancelled: bool
+    sharing: bool  # False once it holds its own copy of a shared block
+    in_slot: bool  # whether it keeps its adapter on the accelerator
 
-    slo: i64 = 0  # its class of service and its tenant, by number in the traffic's lists
-    tenant: i64 = 0
-    model: i64 = 0  # the model that it is for, by number in the traffic's list
-    session: i64 = -1  # the conversation that it is a turn of; -1: none
-    turn: i64 = 0
-    deadline_s: float = NEVER  # when its client gives up
-    media_tokens: i64 = 0  # prompt tokens that an encoder must compute first
-    adapter: i64 = -1  # LoRA adapter by number; -1: the base model
-    answer_key: i64 = -1  # key of its output as a segment of later prompts; -1: none
-    parent: "Request | None" = None  # for the prefill half of a split request: the whole
-    server: i64 = -1
-    prefill_server: i64 = -1  # where the prompt was computed, if not there
-    admitted_s: float = UNSET
-    encoded_s: float = UNSET  # when its media were encoded, if an encoder did so
-    lost_tries: list[LostTry] | None = None  # earlier attempts; times are of the current one
-    restarted_s: float = UNSET  # when the latest lost attempt ended
-    routed_s: float = UNSET  # to a server, the prefill half where the request is split
-    pauses: list[float] | None = None  # alternating: preempted at, resumed at
-    sent_s: float = UNSET  # to its current server: that server's times count from here
-    scheduled_s: float = UNSET
-    prefilled_s: float = UNSET  # the prompt was computed there
-    transfer_start_s: float = UNSET  # of its KV, from the prefill server to the other
-    transfer_end_s: float = UNSET
-    first_token_s: float = UNSET
-    finished_s: float = UNSET
-    prefix_hit_tokens: i64 = 0
-    preemptions: i64 = 0
-    reason: str = ""
-    redirects: i64 = 0  # times that a draining server sent it back to the router
-    retries: i64 = 0  # times that it restarted because its server was lost
+    id: i64
+    arrived_s: float
+    prompt_tokens: i64
+    output_tokens: i64
+    priority: i64
+    source: i64
+    prefix: PrefixChain | None
+    slo: i64  # its class of service and its tenant, by number in the traffic's lists
+    tenant: i64
+    model: i64  # the model that it is for, by number in the traffic's list
+    session: i64  # the conversation that it is a turn of; -1: none
+    turn: i64
+    deadline_s: float  # when its client gives up
+    media_tokens: i64  # prompt tokens that an encoder must compute first
+    adapter: i64  # LoRA adapter by number; -1: the base model
+    answer_key: i64  # key of its output as a segment of later prompts; -1: none
+    parent: "Request | None"  # for the prefill half of a split request: the whole
+    server: i64
+    prefill_server: i64  # where the prompt was computed, if not there
+    admitted_s: float
+    encoded_s: float  # when its media were encoded, if an encoder did so
+    lost_tries: list[LostTry] | None  # earlier attempts; times are of the current one
+    restarted_s: float  # when the latest lost attempt ended
+    routed_s: float  # to a server, the prefill half where the request is split
+    pauses: list[float] | None  # alternating: preempted at, resumed at
+    sent_s: float  # to its current server: that server's times count from here
+    scheduled_s: float
+    prefilled_s: float  # the prompt was computed there
+    transfer_start_s: float  # of its KV, from the prefill server to the other
+    transfer_end_s: float
+    first_token_s: float
+    finished_s: float
+    prefix_hit_tokens: i64
+    preemptions: i64
+    reason: str
+    redirects: i64  # times that a draining server sent it back to the router
+    retries: i64  # times that it restarted because its server was lost
 
     # Bookkeeping of the twin: the next planned event, and the timer of the client's deadline.
-    planned: Entry | None = None
-    alarm: Entry | None = None
+    planned: Entry | None
+    alarm: Entry | None
 
     # Bookkeeping of the server that has the request.
-    ahead: "Request | None" = None  # neighbours in the queue or running list
-    behind: "Request | None" = None
-    order: i64 = 0  # order of arrival at the server
-    computed: i64 = 0  # tokens whose KV is scheduled to exist, while not decoding
-    offset: i64 = 0  # computed minus the server's decode clock, while decoding
-    target: i64 = 0  # tokens to prefill: the prompt, and after a preemption the output so far
-    last: i64 = 0  # the request ends in the step that brings `computed` here
-    shared_blocks: i64 = 0  # full blocks of the prompt that others may share
-    pinned_blocks: i64 = 0  # how many of them this request holds in the shared chains
-    window_blocks: i64 = 0  # held for sliding-window layers
-    spare_blocks: i64 = 0  # held ahead of its tokens, for speculative drafts
-    unsettled: i64 = 0  # draft tokens of the running step that may be rejected
-    unheld_blocks: i64 = 0  # blocks of a fully cached prompt that it did not need to hold
-    fetching_s: float = UNSET  # start of the current KV fetch from a slower tier
-    token_s: float = UNSET  # time of its latest token, if the next is not due one step later
+    ahead: "Request | None"  # neighbours in the queue or running list
+    behind: "Request | None"
+    order: i64  # order of arrival at the server
+    computed: i64  # tokens whose KV is scheduled to exist, while not decoding
+    offset: i64  # computed minus the server's decode clock, while decoding
+    target: i64  # tokens to prefill: the prompt, and after a preemption the output so far
+    last: i64  # the request ends in the step that brings `computed` here
+    shared_blocks: i64  # full blocks of the prompt that others may share
+    pinned_blocks: i64  # how many of them this request holds in the shared chains
+    window_blocks: i64  # held for sliding-window layers
+    spare_blocks: i64  # held ahead of its tokens, for speculative drafts
+    unsettled: i64  # draft tokens of the running step that may be rejected
+    unheld_blocks: i64  # blocks of a fully cached prompt that it did not need to hold
+    fetching_s: float  # start of the current KV fetch from a slower tier
+    token_s: float  # time of its latest token, if the next is not due one step later
+
+    __slots__ = tuple(__annotations__)
 
     def __init__(
         self,
@@ -152,13 +161,34 @@ class Request:
         source: int = 0,
         prefix: PrefixChain | None = None,
     ) -> None:
-        self.id: i64 = id
+        self.id = id
         self.arrived_s = arrived_s
-        self.prompt_tokens: i64 = prompt_tokens
-        self.output_tokens: i64 = output_tokens
-        self.priority: i64 = priority
-        self.source: i64 = source
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.priority = priority
+        self.source = source
         self.prefix = prefix
+        self.finish_clock = self.admission = -1
+        self.place = 0
+        self.stage = AWAY
+        self.keeps_blocks = self.followed = self.dropped = self.cancelled = self.in_slot = False
+        self.sharing = True
+        self.slo = self.tenant = self.model = self.turn = self.media_tokens = 0
+        self.session = self.adapter = self.answer_key = -1
+        self.deadline_s = NEVER
+        self.parent = self.ahead = self.behind = None
+        self.server = self.prefill_server = -1
+        self.lost_tries = None
+        self.pauses = None
+        self.admitted_s = self.encoded_s = self.restarted_s = self.routed_s = self.sent_s = UNSET
+        self.scheduled_s = self.prefilled_s = self.first_token_s = self.finished_s = UNSET
+        self.transfer_start_s = self.transfer_end_s = self.fetching_s = self.token_s = UNSET
+        self.prefix_hit_tokens = self.preemptions = self.redirects = self.retries = 0
+        self.reason = ""
+        self.planned = self.alarm = None
+        self.order = self.computed = self.offset = self.target = self.last = 0
+        self.shared_blocks = self.pinned_blocks = self.window_blocks = self.spare_blocks = 0
+        self.unsettled = self.unheld_blocks = 0
 
     def lose_try(self, server: int, ended_s: float, reason: str) -> None:
         """Records an attempt that is over, before the next one starts."""
