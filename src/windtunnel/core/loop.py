@@ -19,6 +19,8 @@ from mypy_extensions import i64, mypyc_attr
 from windtunnel.core.errors import InvariantBroken
 
 INFINITY: Final = float("inf")
+NO_TURN: Final = 1 << 62
+"""The turn of nobody, after all others."""
 
 
 class Clock:
@@ -216,94 +218,74 @@ class Appointment:
         self.actor: Final = actor
         self.turn: Final[i64] = turn
         self.wake_s = INFINITY
-        self.place: i64 = -1  # in the heap of the agenda
+        self.place: i64 = -1  # in the tree of the agenda
 
 
 class Agenda:
-    """A binary heap of actors by (wake_s, turn). Call `moved` when an actor's `wake_s` changes."""
+    """The first of some actors by (wake_s, turn). Call `moved` when an actor's `wake_s` changes.
+
+    A knockout tournament: node 1 of the tree is the first of all, node n the first of the two below
+    it, 2n and 2n + 1, and the lower half of the list has every actor's own place. A change of one
+    time is played again on the way up, with one comparison a round.
+    """
 
     def __init__(self, actors: list[Actor]) -> None:
-        self._heap: Final[list[Appointment]] = []
+        self._nobody: Final = Appointment(Actor(NO_TURN), NO_TURN)
+        self._tree: list[Appointment] = [self._nobody, self._nobody]
+        self._entered: Final[list[Appointment]] = []
         self.next_s = INFINITY  # when the first acts
         for actor in actors:
             self.add(actor)
 
     def add(self, actor: Actor) -> None:
         one = actor.appointment
-        one.wake_s = actor.wake_s
-        one.place = len(self._heap)
-        self._heap.append(one)
-        self._rise(one)
-        self.next_s = self._heap[0].wake_s
+        size = len(self._tree) // 2
+        if len(self._entered) == size:
+            self._tree = [self._nobody] * (4 * size)
+            for other in self._entered:
+                other.place += size
+                self.moved(other.actor)
+            size *= 2
+        one.place = size + len(self._entered)
+        self._entered.append(one)
+        self.moved(actor)
 
     def first(self) -> Actor:
-        return self._heap[0].actor
+        return self._tree[1].actor
 
     def moved(self, actor: Actor) -> None:
         """Restores the order after an actor's time has changed."""
+        tree = self._tree
         one = actor.appointment
-        one.wake_s = actor.wake_s
-        if one.place == 0 or not self._rise(one):
-            self._sink(one)
-        self.next_s = self._heap[0].wake_s
+        wake_s = one.wake_s = actor.wake_s
+        place = one.place
+        tree[place] = one
+        while place > 1:
+            other = tree[place ^ 1]
+            if other.wake_s < wake_s or (other.wake_s == wake_s and other.turn < one.turn):
+                one = other
+                wake_s = other.wake_s
+            place >>= 1
+            tree[place] = one
+        self.next_s = wake_s
 
     def fault(self) -> str | None:
         """Describes an actor that is out of order; None when all are in order."""
-        if self._heap and self.next_s != self._heap[0].wake_s:
-            return f"the first acts at {self._heap[0].wake_s} s, noted is {self.next_s} s"
-        for place, one in enumerate(self._heap):
-            before = self._heap[(place - 1) // 2] if place else one
+        tree = self._tree
+        if self.next_s != tree[1].wake_s:
+            return f"the first acts at {tree[1].wake_s} s, noted is {self.next_s} s"
+        for one in self._entered:
             if one.wake_s != one.actor.wake_s:
                 return f"number {one.turn} acts at {one.actor.wake_s} s, noted is {one.wake_s} s"
-            if one.place != place or (one.wake_s, one.turn) < (before.wake_s, before.turn):
-                late = f"acts at {one.wake_s} s, after one that acts at {before.wake_s} s"
-                return f"number {one.turn} {late}"
+            if tree[one.place] is not one:
+                return f"number {one.turn} is not at its place"
+        for place in range(1, len(tree) // 2):
+            first = min(tree[2 * place], tree[2 * place + 1], key=_when)
+            if tree[place] is not first:
+                late = f"acts at {tree[place].wake_s} s, after one that acts at {first.wake_s} s"
+                return f"number {tree[place].turn} {late}"
         return None
 
-    # Both walks compare inline: they are most of the cost of a large agenda.
 
-    def _rise(self, one: Appointment) -> bool:
-        heap = self._heap
-        place = one.place
-        wake_s = one.wake_s
-        turn = one.turn
-        start = place
-        while place > 0:
-            above = (place - 1) >> 1
-            parent = heap[above]
-            if parent.wake_s < wake_s or (parent.wake_s == wake_s and parent.turn < turn):
-                break
-            heap[place] = parent
-            parent.place = place
-            place = above
-        if place == start:
-            return False
-        heap[place] = one
-        one.place = place
-        return True
-
-    def _sink(self, one: Appointment) -> None:
-        heap = self._heap
-        size: i64 = len(heap)
-        place = one.place
-        wake_s = one.wake_s
-        turn = one.turn
-        child = 2 * place + 1
-        while child < size:
-            least = heap[child]
-            if child + 1 < size:
-                other = heap[child + 1]
-                if other.wake_s < least.wake_s or (
-                    other.wake_s == least.wake_s and other.turn < least.turn
-                ):
-                    least = other
-                    child += 1
-            if wake_s < least.wake_s or (wake_s == least.wake_s and turn < least.turn):
-                break
-            heap[place] = least
-            least.place = place
-            place = child
-            child = 2 * place + 1
-        if place != one.place:
-            heap[place] = one
-            one.place = place
+def _when(one: Appointment) -> tuple[float, int]:
+    return one.wake_s, one.turn
