@@ -72,6 +72,7 @@ PUBLISHED = {
     "nemotron-h-56b": 56.0,
     "nemotron-3-nano-30b-a3b": 31.6,
     "nemotron-3-super-120b-a12b": 120.0,
+    "nemotron-3-ultra-550b-a55b": 550.0,
     "granite-4.0-h-small": 32.2,
     "granite-4.1-3b": 3.4,
     "granite-4.1-8b": 8.4,
@@ -92,6 +93,7 @@ PUBLISHED_ACTIVE = {
     "kimi-k2": 32.0,
     "nemotron-3-nano-30b-a3b": 3.2,
     "nemotron-3-super-120b-a12b": 12.0,
+    "nemotron-3-ultra-550b-a55b": 55.0,
     "granite-4.0-h-small": 9.0,
 }
 
@@ -125,6 +127,7 @@ def test_the_published_list_and_the_catalog_hold_the_same_models() -> None:
         ("microsoft/phi-4", "phi-4"),
         ("MiniMaxAI/MiniMax-M2", "minimax-m2.5"),
         ("mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-small-3.1-24b"),
+        ("mistralai/Mistral-Small-4-119B-2603", "mistral-small-4-119b"),
         ("deepseek-ai/DeepSeek-V3.2-FP8", "deepseek-v3.2"),
     ],
 )
@@ -139,7 +142,17 @@ def test_hugging_face_ids_name_the_same_shapes(text: str, name: str) -> None:
         ("amd/Llama-3.1-8B-Instruct-FP8-KV", "llama-3.1-8b", 1.0, 1.0, 1.0, "fp8"),
         ("nvidia/Llama-3.3-70B-Instruct-NVFP4", "llama-3.3-70b", 0.5625, 0.5625, 1.0, "fp4"),
         ("RedHatAI/Llama-3.3-70B-NVFP4", "llama-3.3-70b", 0.5625, 0.5625, 2.0, "fp4"),
-        ("nvidia/DeepSeek-V3.2-NVFP4", "deepseek-v3.2", 2.0, 0.5625, 1.0, "fp4"),
+        ("nvidia/Llama-3.1-70B-Instruct-FP8", "llama-3.1-70b", 1.0, 1.0, 1.0, "fp8"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8", "llama-3.3-70b", 1.0, 1.0, 2.0, "fp8"),
+        (
+            *("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b"),
+            *(1.0, 1.0, 1.0, "fp8"),
+        ),
+        ("nvidia/DeepSeek-R1-0528-NVFP4", "deepseek-v3", 2.0, 0.5625, 1.0, "fp4"),
+        ("nvidia/DeepSeek-V3.2-NVFP4", "deepseek-v3.2", 1.284, 0.5625, 1.0, "fp4"),
+        ("nvidia/MiniMax-M2.5-NVFP4", "minimax-m2.5", 2.0, 0.5625, 1.0, "fp4"),
+        ("nvidia/GLM-5-NVFP4", "glm-5", 1.692, 0.5625, 1.0, "fp4"),
+        ("nvidia/GLM-5.1-NVFP4", "glm-5", 1.943, 0.618, 1.0, "fp4"),
         ("amd/Llama-3.3-70B-Instruct-MXFP4", "llama-3.3-70b", 4.25 / 8, 4.25 / 8, 2.0, "fp4"),
         ("amd/DeepSeek-R1-MXFP4", "deepseek-v3", 2.0, 4.25 / 8, 2.0, "fp4"),
         ("openai/gpt-oss-20b-BF16", "gpt-oss-20b", 2.0, 2.0, 2.0, "bf16"),
@@ -167,6 +180,14 @@ def test_a_name_cannot_have_quantised_experts_of_a_model_without_any() -> None:
 @pytest.mark.parametrize("name", sorted(VARIANTS))
 def test_every_variant_can_be_named(name: str) -> None:
     assert resolve_model(name).layers == MODELS[VARIANTS[name][0]].layers
+
+
+def test_layers_that_share_the_picks_of_others_have_no_indexer() -> None:
+    """21 of GLM-5.2's 78 layers pick tokens; each keeps 132 bytes per token for it."""
+    every, shared = resolve_model("zai-org/GLM-5.1"), resolve_model("zai-org/GLM-5.2-FP8")
+    assert (every.indexers, shared.indexers) == (78, 21)
+    assert every.kv_bytes_per_token - shared.kv_bytes_per_token == pytest.approx(57 * 132)
+    assert every.params - shared.params == 57 * every.index_params
 
 
 def test_checkpoints_of_eight_bits_need_no_suffix() -> None:

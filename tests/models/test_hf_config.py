@@ -533,6 +533,25 @@ def test_a_null_field_is_not_hinted_at_by_its_own_name() -> None:
         ({"model_type": "gemma4"}, "'gemma4' has layers that are not modelled"),
         ({"model_type": "minimax"}, "'minimax' has layers that are not modelled"),
         ({"model_type": "llada_moe"}, "'llada_moe' has layers that are not modelled"),
+        ({"model_type": "gemma3n_text"}, "'gemma3n_text' has layers that are not modelled"),
+        ({"model_type": "lfm2"}, "'lfm2' has layers that are not modelled"),
+        ({"compress_ratios": [4, 128]}, "compress_ratios is .*, for compressed sparse attention"),
+        ({"hybrid_layer_pattern": [0, 1]}, "hybrid_layer_pattern is .*, for windowed layers with"),
+        ({"attn_type_list": [0, 1]}, "attn_type_list is .*, for lightning attention: not modelled"),
+        ({"attn_type_list": 7}, "attn_type_list is 7"),
+        ({"num_kv_shared_layers": 10}, "num_kv_shared_layers is 10, for layers that share"),
+        (
+            {"model_type": "something", "sliding_window": 512},
+            "sliding_window is 512, but not which layers have it; allowed: layer_types",
+        ),
+        ({"mamba_d_state": 64}, "mamba_d_state is given, but not which layers are recurrent"),
+        ({"layers_block_type": [[1]]}, r"layers_block_type holds \[1\]"),
+        ({"layers_block_type": ["conv"]}, "layers_block_type holds 'conv'; allowed: mamba, moe"),
+        ({"index_topk": 2048}, "index_topk is given without kv_lora_rank"),
+        (
+            {"layer_types": ["deepseek_sparse_attention"] * 32},
+            "layer_types holds deepseek_sparse_attention without index_topk",
+        ),
         (
             {"quantization_config": {"quant_method": "fp8", "kv_cache_quant_algo": "INT4"}},
             "kv_cache_quant_algo is 'INT4'",
@@ -589,6 +608,8 @@ def test_a_file_is_named_by_its_folder(tmp_path: Path) -> None:
     assert read_hf_config(path).name == tmp_path.name
 
 
+PATTERN_FIELDS = ("hybrid_override_pattern", "num_hidden_layers")
+
 JUNK = st.recursive(
     st.none()
     | st.booleans()
@@ -630,6 +651,63 @@ def test_a_layer_in_four_attends_to_everything_where_no_list_says_so() -> None:
     text = {k: v for k, v in QWEN_HYBRID["text_config"].items() if k != "layer_types"}
     shape = parse(QWEN_HYBRID | {"text_config": text}, "qwen3.5-27b")
     assert shape == MODELS["qwen3.5-27b"]
+
+
+@pytest.mark.parametrize(
+    ("change", "windows"),
+    [
+        ({"model_type": "mistral"}, 32),
+        ({"model_type": "cohere2"}, 24),
+        ({"model_type": "mimo", "use_sliding_window": False}, 0),
+        ({"model_type": "mimo", "use_sliding_window": True, "max_window_layers": 28}, 4),
+        ({"model_type": "phi3", "sliding_window": 1 << 18}, 0),  # longer than any request
+        ({"model_type": "minimax_m2", "attn_type_list": [1] * 32, "sliding_window": None}, 0),
+    ],
+)
+def test_windows_are_where_the_family_has_them(change: dict[str, Any], windows: int) -> None:
+    assert parse(LLAMA | {"sliding_window": 4096} | change).window_layers == windows
+
+
+def test_indexers_are_counted_where_layers_share_them() -> None:
+    indexer = {"index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128}
+    layers = DEEPSEEK["num_hidden_layers"]
+    assert parse(DEEPSEEK | indexer).indexers == layers
+    kinds = ["full"] * 3 + ["shared"] * (layers - 3)
+    listed = indexer | {"index_topk_freq": 4, "indexer_types": kinds}
+    listed["layer_types"] = ["deepseek_sparse_attention"] * layers
+    assert parse(DEEPSEEK | listed).indexers == 3
+    for change, sentence in (
+        ({"indexer_types": None}, "index_topk_freq is above 1 without indexer_types"),
+        ({"indexer_types": ["none"]}, "indexer_types holds 'none'; allowed: full, shared"),
+        ({"indexer_types": [{}]}, "indexer_types holds {}"),
+        ({"indexer_types": ["shared"]}, "indexer_types has no full indexer"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            parse(DEEPSEEK | listed | change)
+
+
+def test_layers_named_one_by_one_are_those_of_a_pattern() -> None:
+    kinds = {"M": "mamba", "E": "moe", "*": "attention"}
+    plain = {k: v for k, v in NEMOTRON.items() if k not in PATTERN_FIELDS}
+    named = [kinds[letter] for letter in NEMOTRON["hybrid_override_pattern"]]
+    assert parse(plain | {"layers_block_type": named}) == parse(NEMOTRON)
+
+
+def test_kept_modules_are_found_where_mlps_count_as_layers() -> None:
+    """Attention, and the Mamba layer before it, of Nemotron 3 Nano's NVFP4 checkpoint."""
+    pattern = NEMOTRON["hybrid_override_pattern"]
+    kept = ["lm_head"]
+    for number, letter in enumerate(pattern):
+        if letter == "*":
+            kept += [f"backbone.layers.{number}.mixer.{name}_proj" for name in "qkvo"]
+            kept += [f"backbone.layers.{number - 1}.mixer.{name}_proj" for name in ("in", "out")]
+    quantization = {"quant_algo": "NVFP4", "exclude_modules": kept}
+    shape = parse(NEMOTRON | {"quantization_config": quantization})
+    before = pattern.count("M*")
+    wide = 6 * shape.attention_params + before * shape.recurrent_params
+    whole = shape.mixer_params + shape.moe_layers * shape.shared_params
+    assert shape.weight_bytes == pytest.approx(0.5625 + (2.0 - 0.5625) * wide / whole)
+    assert shape.expert_weight_bytes == 0.5625
 
 
 def test_infinity_as_a_limit_of_time_steps_is_no_fault(tmp_path: Path) -> None:

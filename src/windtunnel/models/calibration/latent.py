@@ -12,7 +12,7 @@ import msgspec
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.kernels import Kernels
-from windtunnel.models.step_time.physics import attention_gemms
+from windtunnel.models.step_time.physics import attention_gemms, index_gemms
 
 __all__ = [
     "latent_batch",
@@ -78,7 +78,7 @@ def sparse_module_s(kernels: Kernels, row: Row) -> float:
     part = msgspec.structs.replace(resolve_model("deepseek-v3.2"), heads=heads, kv_heads=heads)
     rates = kernels.gemm_rates(1.0)
     time = 0.5 * p.layer_s + p.latent_layer_s + p.index_layer_s + p.decode_call_s
-    for outputs, inputs in attention_gemms(part):
+    for outputs, inputs in attention_gemms(part) + index_gemms(part):
         time += kernels.gemm_s(batch, outputs, inputs, 1.0, rates)
     index_flops = 2.0 * part.index_heads * part.index_dim
     index_key_s = max(part.index_bytes / kernels.hbm, index_flops / kernels.attention_flops)

@@ -52,6 +52,7 @@ def _mtp(target: ModelShape) -> Drafter:
         dense_prefix_layers=0,
         moe_layer_step=1,
         window_layers=0,
+        index_layers=0,
         recurrent_layers=0,
         bare_layers=0,
         encoder_params=0,

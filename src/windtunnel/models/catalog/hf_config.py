@@ -52,6 +52,7 @@ _SHARED_FFN = (
     "moe_shared_expert_intermediate_size",
     "shared_intermediate_size",
 )
+_CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _EXPERT_FFN = ("moe_intermediate_size", "expert_intermediate_size")
 
 # Model types whose MLP has no gate, so two matrices instead of three.
@@ -73,14 +74,57 @@ _NOT_MODELLED = (
     "minimax_m3",
     "deepseek_v4",
     "gemma4",  # global and local layers have heads of different widths
+    "gemma3n",
+    "lfm2",
+    "plamo2",
+    "xlstm",
+    "nemotron-nas",
+    "longcat",
 )
 _NOT_MODELLED_MORE = ("recurrent_gemma", "t5", "bart", "whisper", "bert")
 _DIFFUSION = ("llada", "dream", "sdar")  # text is not generated token by token
 
+# Fields of layers that are not modelled, whatever the model type is called.
+_FIELDS_NOT_MODELLED = {
+    "compress_ratios": "compressed sparse attention",
+    "sparse_attention_config": "block-sparse attention",
+    "sparse_config": "block-sparse attention",
+    "linear_attn_config": "linear attention beside latent attention",
+    "attn_type_list": "lightning attention",
+    "layer_group_size": "lightning attention",
+    "full_attn_idxs": "convolutions instead of attention",
+    "block_configs": "layers of different sizes",
+    "hybrid_layer_pattern": "windowed layers with heads of their own",
+    "swa_num_attention_heads": "windowed layers with heads of their own",
+    "attention_other_setting": "windowed layers with heads of their own",
+    "num_key_value_heads_per_layer": "layers with different heads",
+    "num_kv_shared_layers": "layers that share their keys and values",
+    "hidden_size_per_layer_input": "embeddings in every layer",
+    "zero_expert_num": "experts that compute nothing",
+}
+
+# Fields of recurrent layers, which say nothing of where those layers are.
+_RECURRENT_FIELDS = (
+    "linear_num_value_heads",
+    "mamba_num_heads",
+    "mamba_n_heads",
+    "mamba_d_state",
+    "ssm_state_size",
+)
+
+# Model types in which every layer has the window, if there is one.
+_ALL_WINDOWED = ("mistral", "ministral", "mixtral", "phi3", "phimoe", "starcoder2")
+
+# In these every n-th layer is without a window.
+_WINDOW_PATTERNS = {"gemma3": 6, "gemma2": 2, "gpt_oss": 2, "llama4": 4, "cohere2": 4}
+
 _WINDOWED = ("sliding_attention", "chunked_attention")
-_FULL = ("full_attention", "attention")
+_SPARSE = "deepseek_sparse_attention"
+_FULL = ("full_attention", "attention", _SPARSE)
 _RECURRENT = {"linear_attention": GATED_DELTA_NET, "mamba": MAMBA2}
 """Layer types that keep a state, and their kind in the families that have them."""
+_LETTERS = {"mamba": "M", "moe": "E", "attention": "*", "mlp": "-"}
+"""Kinds in `layers_block_type`, and their letters in `hybrid_override_pattern`."""
 
 _STATE_BYTES = {
     "float32": 4.0,
@@ -218,7 +262,7 @@ def parse_hf_config(values: object, *, where: str, name: str) -> ModelShape:
         raise InputError(what, where=where, allowed="a JSON object with the fields of a model")
     fields = _merged(_Fields(values, where))
     _refuse_other_architectures(fields)
-    layers = fields.required(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), MAX_LAYERS)
+    layers = _layers(fields)
     hidden = fields.required(("hidden_size", "n_embd", "d_model", "dim"), MAX_WIDTH)
     heads = fields.required(("num_attention_heads", "n_head", "n_heads"), MAX_HEADS)
     kv_heads = _kv_heads(fields, heads)
@@ -245,7 +289,16 @@ def parse_hf_config(values: object, *, where: str, name: str) -> ModelShape:
         "encoder_params": _encoder(fields),
         "mtp_layers": fields.integer(_MTP_LAYERS, layers, least=0) or 0,
     }
-    return with_kept(_shape(name, fields, shape, precisions), fields.values, where)
+    found = _shape(name, fields, shape, precisions)
+    return with_kept(found, fields.values, where, _pattern(fields))
+
+
+def _layers(fields: _Fields) -> int:
+    """The number of layers, as the file counts them."""
+    pattern = _pattern(fields)
+    if pattern:
+        return len(pattern)
+    return fields.required(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), MAX_LAYERS)
 
 
 def _shape(name: str, fields: _Fields, sizes: dict[str, int], precisions: Precisions) -> ModelShape:
@@ -298,6 +351,17 @@ def _refuse_other_architectures(fields: _Fields) -> None:
         if kind not in (*_FULL, *_WINDOWED, *_RECURRENT):
             allowed = ", ".join((*_FULL, *_WINDOWED, *_RECURRENT))
             raise fields.fault("layer_types", f"holds {shown(kind)}", allowed)
+        if kind == _SPARSE and not fields.values.get("index_topk"):
+            raise fields.fault("layer_types", f"holds {kind} without index_topk", "both")
+    for field, what in _FIELDS_NOT_MODELLED.items():
+        value = fields.values.get(field)
+        if value and not (field == "attn_type_list" and _all_full(value)):
+            raise fields.fault(field, f"is {shown(value)}, for {what}: not modelled", allowed)
+
+
+def _all_full(attention: object) -> bool:
+    """Whether the attention of MiniMax models is full in all layers, as since M2."""
+    return isinstance(attention, list) and all(kind == 1 for kind in attention)
 
 
 def _tied_by_default(fields: _Fields) -> bool:
@@ -334,6 +398,8 @@ def _latent(fields: _Fields) -> dict[str, int]:
     """Latent attention, present if the file has a rank for the compressed keys and values."""
     rank = fields.integer(("kv_lora_rank",), MAX_WIDTH, least=0)
     if not rank:
+        if fields.values.get("index_topk"):
+            raise fields.fault("index_topk", "is given without kv_lora_rank", "both, or neither")
         return {}
     return {
         "kv_lora_rank": rank,
@@ -354,7 +420,25 @@ def _indexer(fields: _Fields) -> dict[str, int]:
         "index_topk": picked,
         "index_heads": fields.required(("index_n_heads",), MAX_HEADS),
         "index_dim": fields.required(("index_head_dim",), MAX_WIDTH),
+        "index_layers": _indexers(fields),
     }
+
+
+def _indexers(fields: _Fields) -> int:
+    """How many layers have an indexer, while others share what it picked; 0: all."""
+    kinds = fields.entries("indexer_types")
+    if kinds is None:
+        if (fields.integer(("index_topk_freq",), MAX_LAYERS) or 1) > 1:
+            what = "is above 1 without indexer_types"
+            raise fields.fault("index_topk_freq", what, "a list of full and shared indexers")
+        return 0
+    for kind in kinds:
+        if kind not in ("full", "shared"):
+            raise fields.fault("indexer_types", f"holds {shown(kind)}", "full, shared")
+    own = kinds.count("full")
+    if not own:
+        raise fields.fault("indexer_types", "has no full indexer", "at least one")
+    return 0 if own == len(kinds) else own
 
 
 def _encoder(fields: _Fields) -> int:
@@ -376,6 +460,9 @@ def _mixture(fields: _Fields, layers: int) -> dict[str, int]:
     expert_ffn = fields.integer(_EXPERT_FFN, MAX_WIDTH) or fields.required(ffn_names, MAX_WIDTH)
     per_token = fields.required(_EXPERTS_PER_TOKEN, experts)
     pattern = fields.values.get("moe_layer_freq")
+    kinds = fields.entries("mlp_layer_types")
+    if kinds is not None:
+        pattern = [kind != "dense" for kind in kinds]
     if isinstance(pattern, list):  # one entry per layer, 1 where it has experts
         prefix, step = sum(1 for entry in pattern[:layers] if not entry), 1
     else:
@@ -414,7 +501,7 @@ def _recurrent(fields: _Fields, layers: int) -> dict[str, int]:
 
     Where the file counts MLPs as layers, a layer here is a mixer with the MLP that follows, if any.
     """
-    pattern = fields.typed("hybrid_override_pattern", str, "a string of M, E, * and -")
+    pattern = _pattern(fields)
     if pattern is not None:
         return _patterned(fields, pattern)
     kinds = fields.entries("layer_types")
@@ -424,11 +511,28 @@ def _recurrent(fields: _Fields, layers: int) -> dict[str, int]:
         number, mamba = len(found), "mamba" in found
         if len(set(found)) > 1:
             raise fields.fault("layer_types", "holds linear_attention and mamba", "one of them")
+    elif interval:
+        number, mamba = layers - layers // interval, False
     else:
-        number, mamba = (layers - layers // interval if interval else 0), False
+        unplaced = [field for field in _RECURRENT_FIELDS if fields.values.get(field)]
+        if unplaced:
+            what = "is given, but not which layers are recurrent"
+            raise fields.fault(unplaced[0], what, "layer_types, or hybrid_override_pattern")
+        return {}
     if not number:
         return {}
     return {"recurrent_layers": number, **(_mamba(fields) if mamba else _delta_net(fields))}
+
+
+def _pattern(fields: _Fields) -> str | None:
+    """What each layer is, in files that count MLPs as layers: M, E, * or -."""
+    kinds = fields.entries("layers_block_type")
+    if kinds is None:
+        return fields.typed("hybrid_override_pattern", str, "a string of M, E, * and -")
+    for kind in kinds:
+        if str(kind) not in _LETTERS:
+            raise fields.fault("layers_block_type", f"holds {shown(kind)}", ", ".join(_LETTERS))
+    return "".join(_LETTERS[str(kind)] for kind in kinds)
 
 
 def _patterned(fields: _Fields, pattern: str) -> dict[str, int]:
@@ -504,28 +608,28 @@ def _windows(fields: _Fields, layers: int) -> dict[str, int]:
     if kinds is not None:
         local = sum(1 for kind in kinds if kind in _WINDOWED)
         return {"window": window, "window_layers": local}
+    if window >= (fields.integer(_CONTEXT, MAX_CONTEXT) or 0):
+        return {}
     pattern = fields.integer(("sliding_window_pattern", "_sliding_window_pattern"), layers)
     model_type = fields.text("model_type")
-    if pattern is None and model_type.startswith("gemma3"):
-        pattern = 6
-    elif pattern is None and model_type in {"gemma2", "gpt_oss"}:
-        pattern = 2
-    elif pattern is None and model_type.startswith("llama4"):
-        pattern = 4
+    if pattern is None:
+        patterns = [n for family, n in _WINDOW_PATTERNS.items() if model_type.startswith(family)]
+        pattern = patterns[0] if patterns else None
     if pattern is not None:
         return {"window": window, "window_layers": layers - layers // pattern}
-    if model_type.startswith("qwen"):
-        used = fields.flag("use_sliding_window", default=False)
-        full = fields.integer(("max_window_layers",), layers, least=0) or 0
-        return {"window": window, "window_layers": layers - full} if used else {}
-    return {"window": window, "window_layers": layers}
+    if not fields.flag("use_sliding_window", default=not model_type.startswith("qwen")):
+        return {}
+    full = fields.integer(("max_window_layers",), layers, least=0)
+    if full is None and not model_type.startswith((*_ALL_WINDOWED, "qwen")):
+        what = f"is {window}, but not which layers have it"
+        raise fields.fault("sliding_window", what, "layer_types, or sliding_window_pattern")
+    return {"window": window, "window_layers": layers - (full or 0)}
 
 
 def _max_context(fields: _Fields) -> int:
     """The longest sequence, extended by rope scaling unless the file's length already includes
     it."""
-    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
-    longest = fields.required(names, MAX_CONTEXT)
+    longest = fields.required(_CONTEXT, MAX_CONTEXT)
     scaling = fields.table("rope_scaling") or fields.table("rope_parameters")
     if scaling is None:
         return longest

@@ -74,13 +74,39 @@ def _kv_bytes(config: dict[str, object], where: str) -> float:
     return 1.0 if algorithm or bits == 8 else PLAIN_BYTES
 
 
-_LAYERS = ("model.layers", "model.language_model.layers", "language_model.model.layers")
-_ATTENTION = (("self_attn.q_proj", "self_attn.qkv_proj"), ("self_attn.o_proj",))
+_LAYERS = (
+    "model.layers",
+    "model.language_model.layers",
+    "language_model.model.layers",
+    "backbone.layers",
+)
+_ATTENTION = (
+    ("self_attn.q_proj", "self_attn.qkv_proj", "mixer.q_proj"),
+    ("self_attn.o_proj", "mixer.o_proj"),
+)
 _LATENT = (("self_attn.q_b_proj",), ("self_attn.kv_b_proj",), ("self_attn.o_proj",))
-_RECURRENT = (("linear_attn.in_proj_qkv", "linear_attn.in_proj_qkvz"), ("linear_attn.out_proj",))
-_MLP = (("mlp.gate_proj", "mlp.gate_up_proj"), ("mlp.down_proj",))
-_SHARED = (("mlp.shared_experts.down_proj", "mlp.shared_expert.down_proj"),)
-_EXPERTS = (("mlp.experts.0.down_proj", "block_sparse_moe.experts.0.w2"),)
+_RECURRENT = (
+    ("linear_attn.in_proj_qkv", "linear_attn.in_proj_qkvz", "mixer.in_proj"),
+    ("linear_attn.out_proj", "mixer.out_proj"),
+)
+_MLP = (
+    ("mlp.gate_proj", "mlp.gate_up_proj", "mixer.up_proj"),
+    ("mlp.down_proj", "mixer.down_proj"),
+)
+_SHARED = (
+    (
+        "mlp.shared_experts.down_proj",
+        "mlp.shared_expert.down_proj",
+        "mixer.shared_experts.down_proj",
+    ),
+)
+_EXPERTS = (
+    (
+        "mlp.experts.0.down_proj",
+        "block_sparse_moe.experts.0.w2",
+        "mixer.experts.0.down_proj",
+    ),
+)
 """Modules that stand for all matrices of their kind, each under the names that models give it."""
 MOST_PATTERNS = 256
 MOST_REPEATS = 4
@@ -90,16 +116,27 @@ _REPEAT = re.compile(r"(?<!\\)[*+{]")
 _NESTED = re.compile(r"\)[*+{]")
 
 
-def with_kept(shape: ModelShape, values: dict[str, object], where: str) -> ModelShape:
-    """The shape with the matrices that its quantised checkpoint leaves in 16 bits."""
+def with_kept(
+    shape: ModelShape, values: dict[str, object], where: str, pattern: str | None = None
+) -> ModelShape:
+    """The shape with the matrices that its quantised checkpoint leaves in 16 bits.
+
+    Where the file counts MLPs as layers, `pattern` has a letter for each.
+    """
     given = values.get("quantization_config") or values.get("compression_config")
     config = _object(given, "quantization_config", where)
     kept = _Kept(config, f"{where}: quantization_config")
     if not kept.any:
         return shape
 
-    def weight_bytes(modules: tuple[tuple[str, ...], ...], narrow: float) -> float:
-        places = [(number, names) for number in range(shape.layers) for names in modules]
+    def weight_bytes(
+        modules: tuple[tuple[str, ...], ...], narrow: float, letters: str = "ME*-"
+    ) -> float:
+        kinds = pattern or "*" * shape.layers
+        numbers = [n for n, kind in enumerate(kinds) if not pattern or kind in letters]
+        places = [(number, names) for number in numbers for names in modules]
+        if not places:
+            return narrow
         wide = sum(
             any(kept.has(f"{root}.{number}.{name}") for root in _LAYERS for name in names)
             for number, names in places
@@ -108,17 +145,20 @@ def with_kept(shape: ModelShape, values: dict[str, object], where: str) -> Model
 
     attention = _LATENT if shape.is_latent else _ATTENTION
     parts = (
-        (shape.attention_layers * shape.attention_params, attention),
-        (shape.recurrent_layers * shape.recurrent_params, _RECURRENT),
-        (shape.dense_layers * shape.dense_mlp_params, _MLP),
-        (shape.moe_layers * shape.shared_params, _SHARED),
+        (shape.attention_layers * shape.attention_params, attention, "*"),
+        (shape.recurrent_layers * shape.recurrent_params, _RECURRENT, "M"),
+        (shape.dense_layers * shape.dense_mlp_params, _MLP, "-"),
+        (shape.moe_layers * shape.shared_params, _SHARED, "E"),
     )
-    whole = sum(params for params, _ in parts)
-    in_all = sum(params * weight_bytes(modules, shape.weight_bytes) for params, modules in parts)
+    whole = sum(params for params, _, _ in parts)
+    in_all = sum(
+        params * weight_bytes(modules, shape.weight_bytes, letters)
+        for params, modules, letters in parts
+    )
     return msgspec.structs.replace(
         shape,
         weight_bytes=in_all / whole,
-        expert_weight_bytes=weight_bytes(_EXPERTS, shape.expert_weight_bytes),
+        expert_weight_bytes=weight_bytes(_EXPERTS, shape.expert_weight_bytes, "E"),
     )
 
 
@@ -316,8 +356,8 @@ def precisions_of_name(name: str) -> tuple[str, Precisions | None]:
             continue
         if "mxfp4" in suffix[2] and lower.startswith("amd/"):
             found = _everywhere(MXFP4_BYTES, "fp4")  # noqa: PLW2901
-        if "fp4" in suffix[2] and lower.startswith("nvidia/"):
-            # NVIDIA's own FP4 checkpoints use an FP8 cache.
+        if suffix[2].startswith(("fp8", "nvfp4", "fp4")) and lower.startswith("nvidia/"):
+            # NVIDIA's own FP8 and FP4 checkpoints use an FP8 cache.
             found = msgspec.structs.replace(found, kv_bytes=1.0)  # noqa: PLW2901
         return name[: suffix.start()], found
     return name, None

@@ -109,6 +109,7 @@ _MIXTURES: dict[str, _Sizes] = {
     "qwen3.5-397b-a17b": (60, 4096,  32,   2, 256,  1024, 248320,   256 * K),
     "nemotron-3-nano-30b-a3b":   (29, 2688, 32, 2, 128, 1856, 131072, 256 * K),
     "nemotron-3-super-120b-a12b": (48, 4096, 32, 2, 128, 2688, 131072, 256 * K),
+    "nemotron-3-ultra-550b-a55b": (60, 8192, 64, 2, 128, 5120, 131072, 256 * K),
     "granite-4.0-h-small": (40, 4096, 32,   8, 128,   768, 100352,   128 * K),
     "llama-4-scout":     (48, 5120,  40,   8, 128, 16384, 202048, 10240 * K),
     "llama-4-maverick":  (48, 5120,  40,   8, 128, 16384, 202048,  1024 * K),
@@ -196,6 +197,10 @@ _DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention and precisi
         "mlp_matrices": 2, "bare_layers": 8, "experts": 512, "experts_per_token": 22,
         "expert_ffn": 2688, "shared_ffn": 5376, "expert_hidden": 1024,
     },
+    "nemotron-3-ultra-550b-a55b": {
+        "mlp_matrices": 2, "bare_layers": 12, "experts": 512, "experts_per_token": 22,
+        "expert_ffn": 5120, "shared_ffn": 10240, "expert_hidden": 2048,
+    },
     "granite-4.0-h-small": {
         "experts": 72, "experts_per_token": 10, "expert_ffn": 768, "shared_ffn": 1536,
     },
@@ -222,12 +227,13 @@ _RECURRENT: dict[str, tuple[str, int, int, int, int, int, float]] = {
     "nemotron-h-56b":             (MAMBA2, 54, 256, 64, 8, 256, 4.0),
     "nemotron-3-nano-30b-a3b":    (MAMBA2, 23,  64, 64, 8, 128, 4.0),
     "nemotron-3-super-120b-a12b": (MAMBA2, 40, 128, 64, 8, 128, 4.0),
+    "nemotron-3-ultra-550b-a55b": (MAMBA2, 48, 256, 64, 8, 128, 4.0),
     "granite-4.0-h-small":        (MAMBA2, 36, 128, 64, 1, 128, 2.0),
 }
 # Layers for multi-token prediction that checkpoints have beside the model's own.
 _MTP_LAYERS = {
     "deepseek-v3": 1, "deepseek-v3.2": 1, "glm-4.5": 1, "glm-5": 1, "minimax-m2.5": 3,
-    "nemotron-3-super-120b-a12b": 1, "qwen3-next-80b-a3b": 1,
+    "nemotron-3-super-120b-a12b": 1, "nemotron-3-ultra-550b-a55b": 1, "qwen3-next-80b-a3b": 1,
     **{name: 1 for name in _RECURRENT if name.startswith("qwen3.5")},
 }
 # Where the shapes are from: the config.json of checkpoints by their publisher on Hugging Face, or a
@@ -307,6 +313,7 @@ _INT4_EXPERTS = {  # Kimi's own 4-bit checkpoints: experts alone, a scale for ev
     "max_context": 256 * K,
 }
 _LONG = {"max_context": 256 * K}
+_SHARED_INDEXERS = {"max_context": 1024 * K, "index_layers": 21}
 
 # Checkpoints of one shape under another name, and what else is different.
 _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -332,16 +339,19 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "kimi-k2.6": ("kimi-k2", _INT4_EXPERTS),
     "glm-4.6": ("glm-4.5", {"max_context": 198 * K}),
     "glm-5.1": ("glm-5", {}),
-    "glm-5.2": ("glm-5", {"max_context": 1024 * K}),
+    "glm-5.2": ("glm-5", _SHARED_INDEXERS),
+    "glm-5.3": ("glm-5", _SHARED_INDEXERS),
     "nemotron-3-nano": ("nemotron-3-nano-30b-a3b", {}),
     "nvidia-nemotron-3-nano-30b-a3b": ("nemotron-3-nano-30b-a3b", {}),
     "nvidia-nemotron-3-super-120b-a12b": ("nemotron-3-super-120b-a12b", {}),
+    "nvidia-nemotron-3-ultra-550b-a55b": ("nemotron-3-ultra-550b-a55b", {}),
     "nemotron-h-56b-8k": ("nemotron-h-56b", {}),
     "qwen3.6-27b": ("qwen3.5-27b", {}),
     "qwen3.6-35b-a3b": ("qwen3.5-35b-a3b", {}),
     "qwen3.8-27b": ("qwen3.5-27b", {}),
     "minimax-m2": ("minimax-m2.5", {}),
     "minimax-m2.1": ("minimax-m2.5", {}),
+    "minimax-m2.7": ("minimax-m2.5", {}),
 }
 
 _REFUSED = {  # well-known families whose speed and memory are not modelled
@@ -357,15 +367,29 @@ _REFUSED = {  # well-known families whose speed and memory are not modelled
 
 # What publishers add to a name without changing the shape.
 _MARKS = re.compile(
-    r"-(instruct|chat|it|base|pt|hf|2407|2503|2506|v0\.[0-9])(?=-|$)|^meta-(?=llama)"
+    r"-(instruct|chat|it|base|pt|hf|2407|2503|2506|2603|v0\.[0-9])(?=-|$)|^meta-(?=llama)"
 )
 _THINKING = re.compile(r"-thinking(?=-|$)")
 _SLICE = re.compile(r"^(?P<model>.+)-tp(?P<gpus>[0-9]{1,4})-slice$")
 
 # NVFP4 checkpoints of these keep all but the experts in 16 bits; other hybrids have attention and
-# recurrences in 8 bits, and some have the output head in 4.
-_FP4_EXPERTS_ALONE = ("deepseek", "kimi", "glm", "qwen3.5", "nemotron", "nvidia-nemotron")
+# recurrences in 8 bits (of Nemotron 3, a third in 16 and the rest in 4), and some have the output
+# head in 4.
+_FP4_EXPERTS_ALONE = ("deepseek", "kimi", "glm", "qwen3.5", "minimax")
 _FP4_HEADS = ("qwen3.6",)
+
+# Bytes per weight of the rest, and of experts, in checkpoints by NVIDIA whose list of what stays in
+# 16 bits was read (`hf_quant_config.json`, in aiconfigurator), by the start of their names.
+_FP4_BY_NVIDIA = {
+    "deepseek-v3.": (1.284, 0.5625),
+    "glm-5": (1.692, 0.5625),
+    **dict.fromkeys(("glm-5.1", "glm-5.2", "glm-5.3"), (1.943, 0.618)),
+    "kimi-k2.5": (1.526, 0.5625),
+    "kimi-k2.6": (1.939, 0.586),
+    "minimax-m2": (2.0, 0.5625),
+    "qwen3.5": (1.528, 0.5625),
+    "nvidia-nemotron-3-nano": (0.922, 0.5625),
+}
 
 
 def resolve_model(text: str) -> ModelShape:
@@ -413,9 +437,7 @@ def _by_name(name: str) -> ModelShape | None:
     plain, precisions = precisions_of_name(name)
     key = _key(plain)
     found = MODELS.get(key) or _variant(key) or _variant(_THINKING.sub("", key))
-    return (
-        found if found is None or precisions is None else _quantised(found, precisions, _key(name))
-    )
+    return found if found is None or precisions is None else _quantised(found, precisions, name)
 
 
 def _variant(key: str) -> ModelShape | None:
@@ -427,10 +449,16 @@ def _variant(key: str) -> ModelShape | None:
 
 def _quantised(shape: ModelShape, found: Precisions, name: str) -> ModelShape | None:
     """The shape of a checkpoint in the precision that its name states; None if it cannot be."""
+    by_nvidia = name.startswith("nvidia/")
+    name = _key(name)
     values = msgspec.structs.asdict(found)
     if not shape.is_mixture and found.weight_bytes != found.expert_weight_bytes:
         return None  # experts alone, but it has none
-    if found.matmul_precision == "fp4" and name.startswith(_FP4_EXPERTS_ALONE):
+    read = [start for start in _FP4_BY_NVIDIA if by_nvidia and name.startswith(start)]
+    if found.matmul_precision == "fp4" and read:
+        both = _FP4_BY_NVIDIA[max(read, key=len)]
+        values["weight_bytes"], values["expert_weight_bytes"] = both
+    elif found.matmul_precision == "fp4" and name.startswith(_FP4_EXPERTS_ALONE):
         values["weight_bytes"] = PLAIN_BYTES
     elif found.matmul_precision == "fp4" and shape.recurrent_layers:
         mlps = shape.dense_layers * shape.dense_mlp_params + shape.moe_layers * shape.shared_params

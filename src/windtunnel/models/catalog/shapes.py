@@ -76,6 +76,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     index_heads: int = 0  # sparse attention: an indexer picks the tokens that latents attend to
     index_dim: int = 0
     index_topk: int = 0  # how many tokens it picks
+    index_layers: int = 0  # layers that have one, while the others share its picks; 0: all
 
     recurrent_layers: int = 0  # layers with a recurrence instead of attention
     recurrence: str = ""  # its kind: gated-delta-net or mamba2
@@ -176,11 +177,16 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
             query = self.q_lora_rank * (self.hidden + query_dim)
         down = self.hidden * (self.kv_lora_rank + self.qk_rope_dim)
         out = self.heads * self.v_head_dim * self.hidden
-        return query + down + self.latent_up_params + out + self.index_params
+        return query + down + self.latent_up_params + out
+
+    @property
+    def indexers(self) -> int:
+        """Layers that have an indexer."""
+        return (self.index_layers or self.attention_layers) if self.is_sparse else 0
 
     @property
     def index_params(self) -> int:
-        """The indexer of sparse attention: queries and a weight for each of its heads, and a
+        """One indexer of sparse attention: queries and a weight for each of its heads, and a
         key."""
         if not self.is_sparse:
             return 0
@@ -230,7 +236,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     def mixer_params(self) -> int:
         """Parameters of attention and recurrences in all layers."""
         attention = self.attention_layers * self.attention_params
-        return attention + self.recurrent_layers * self.recurrent_params
+        index = self.indexers * self.index_params
+        return attention + index + self.recurrent_layers * self.recurrent_params
 
     @property
     def dense_mlp_params(self) -> int:
@@ -318,9 +325,12 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         return latent + self.index_bytes
 
     @property
-    def index_bytes(self) -> int:
-        """The bytes among them that the indexer of sparse attention reads for every token."""
-        return self.index_dim + INDEX_SCALE_BYTES if self.is_sparse else 0
+    def index_bytes(self) -> float:
+        """The bytes among them that the indexer of sparse attention reads for every token, on
+        average over the layers."""
+        if not self.is_sparse:
+            return 0.0
+        return (self.index_dim + INDEX_SCALE_BYTES) * self.indexers / self.attention_layers
 
     @property
     def kv_bytes_per_token(self) -> float:
@@ -387,6 +397,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
             layers=-(-self.layers // stages),
             dense_prefix_layers=0,
             window_layers=-(-self.window_layers // stages),
+            index_layers=-(-self.index_layers // stages),
             recurrent_layers=min(
                 -(-self.recurrent_layers // stages), -(-self.layers // stages) - 1
             ),

@@ -53,14 +53,25 @@ def attention_gemms(part: ModelShape) -> list[tuple[int, int]]:
     down = part.kv_lora_rank + part.qk_rope_dim
     up = (part.heads * (part.qk_nope_dim + part.v_head_dim), part.kv_lora_rank)
     out = (part.hidden, part.heads * part.v_head_dim)
-    if part.is_sparse:
-        index = part.index_heads * part.index_dim
-        heads = part.index_dim + part.index_heads
-        whole = [(part.q_lora_rank + down, part.hidden), (queries, part.q_lora_rank), up, out]
-        return [*whole, (index, part.q_lora_rank), (heads, part.hidden)]
     if part.q_lora_rank == 0:
         return [(queries + down, part.hidden), up, out]
     return [(part.q_lora_rank + down, part.hidden), (queries, part.q_lora_rank), up, out]
+
+
+def index_gemms(part: ModelShape) -> list[tuple[int, int]]:
+    """(outputs, inputs) of the projections of one indexer of sparse attention."""
+    if not part.is_sparse:
+        return []
+    queries = part.index_heads * part.index_dim
+    return [(queries, part.q_lora_rank), (part.index_dim + part.index_heads, part.hidden)]
+
+
+def prefill_flops(part: ModelShape) -> float:
+    """FLOPs of one layer's attention for one (query, key) pair of a prompt, as kernels compute
+    it."""
+    if part.is_sparse:
+        return part.decode_pair_flops * max(1.0, SPARSE_HEADS / part.heads)
+    return float(part.prefill_pair_flops)
 
 
 def mlp_gemms(part: ModelShape, width: int) -> list[tuple[int, int]]:
@@ -203,6 +214,7 @@ class Physics(StepTimeModel):
         self._routed_of: Final = shape.experts
         self._routed_to: Final = shape.experts_per_token
         self._attention_gemms: Final = attention_gemms(part)
+        self._index_gemms: Final = index_gemms(part)
         self._dense_gemms: Final = mlp_gemms(part, part.ffn)
         self._shared_gemms: Final = mlp_gemms(part, part.shared_ffn)
         if part.expert_hidden:
@@ -218,10 +230,7 @@ class Physics(StepTimeModel):
         self._layer_width: Final = part.hidden + self._attention_gemms[0][0]
         self._ramp_keys: Final[float] = parameters.attention_ramp_keys
         self._decode_flops: Final = float(part.decode_pair_flops)
-        flops = float(part.prefill_pair_flops)
-        if part.is_sparse:
-            flops = self._decode_flops * max(1.0, SPARSE_HEADS / part.heads)
-        self._pair_s: Final[float] = flops / kernels.attention_flops
+        self._pair_s: Final[float] = prefill_flops(part) / kernels.attention_flops
         self._gemm_rates: Final = kernels.gemm_rates(part.weight_bytes)
         self._head_rates: Final = kernels.gemm_rates(part.embedding_bytes)
         self._expert_rates: Final = kernels.expert_rates(part.expert_weight_bytes)
@@ -230,13 +239,14 @@ class Physics(StepTimeModel):
         self._latent_s: Final[float] = 2.0 * expanded / self._gemm_rates.flops
         rate = kernels.latent_rate if part.is_latent else kernels.kv_rate
         self._key_s: Final[float] = (part.kv_bytes_per_token_layer - part.index_bytes) / rate
-        index_flops = 2.0 * part.index_heads * part.index_dim
+        indexed = part.indexers / part.attention_layers
+        index_flops = 2.0 * part.index_heads * part.index_dim * indexed
         self._index_pair_s: Final[float] = index_flops / kernels.attention_flops
         self._index_key_s: Final[float] = max(part.index_bytes / kernels.hbm, self._index_pair_s)
         self._small_s: Final[float] = (
             parameters.layer_s
             + (parameters.latent_layer_s if part.is_latent else 0.0)
-            + (parameters.index_layer_s if part.is_sparse else 0.0)
+            + parameters.index_layer_s * indexed
         )
         self._tokens_s: Final[list[float]] = []
         self._shared_s: Final[dict[tuple[int, int], float]] = {}
@@ -345,7 +355,9 @@ class Physics(StepTimeModel):
         dense, _ = self._gemms_s(rows, self._dense_gemms)
         shared, _ = self._gemms_s(rows, self._shared_gemms)
         routed = self._routed_s(everywhere) if part.moe_layers else 0.0
-        gemm = part.attention_layers * attention + part.dense_layers * dense
+        index, _ = self._gemms_s(rows, self._index_gemms)
+        gemm = part.attention_layers * attention + part.indexers * index
+        gemm += part.dense_layers * dense
         gemm += part.moe_layers * shared
         recurrent, _ = self._gemms_s(rows, self._recurrent_gemms)
         gemm += part.recurrent_layers * recurrent
@@ -400,6 +412,10 @@ class Physics(StepTimeModel):
         time += dense_layers * (dense + width_s * part.ffn)
         time += moe_layers * (mixture + width_s * part.shared_ffn)
         compute = self._layers * attention_compute
+        if part.indexers:
+            index, index_compute = self._gemms_s(rows, self._index_gemms)
+            time += part.indexers * index
+            compute += part.indexers * index_compute
         if part.recurrent_layers:
             gemms, gemms_compute = self._gemms_s(rows, self._recurrent_gemms)
             wide = width_s * (part.hidden + self._recurrent_gemms[0][0])
