@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from windtunnel.analysis.explain.steps import moment
 from windtunnel.cli.simulation.explain import explain
 from windtunnel.cli.simulation.report import report
 from windtunnel.cli.simulation.simulate import simulate
@@ -414,6 +415,82 @@ def test_who_waits_for_kv_blocks_had_no_room_to_spare(tmp_path: Path) -> None:
     for one in found["requests"]:
         assert re.search(r"\d+% of its server's KV blocks were in use by \d requests, ", one["why"])
         assert "main has a fixed number of servers" in one["why"]
+
+
+PROMPTS = """\
+name: prompts
+workload:
+  - {name: chat, count: 600, arrivals: {process: poisson, rate: 12/s}, output_tokens: 2,
+     prompt_tokens: {distribution: lognormal, mean: 1000, cv: 1, max: 16000}}
+serving:
+  pools:
+    - {name: main, engine: {kv_blocks: 100000, max_num_seqs: 1000},
+       step_time: {model: linear, fixed: 5ms, per_prefill_token: 100us}}
+"""
+"""One server computes 10 prompts a second of the 12 that arrive, with slots and KV to spare."""
+
+
+def test_a_queue_that_grows_with_the_load_is_not_due_to_its_long_prompts(tmp_path: Path) -> None:
+    found = data(run_of(PROMPTS, tmp_path))
+    assert [one["cause"] for one in found["causes"]] == ["queue"]
+    slowest = found["requests"][0]["why"]
+    assert re.search(r": \d+ queued on its server, and only \d+ running", slowest)
+    assert "requests arrive faster than they end" in slowest
+
+
+def test_a_queue_behind_one_long_prompt_is_due_to_it(tmp_path: Path) -> None:
+    text = PROMPTS.replace("count: 600", "count: 200").replace("12/s", "4/s")
+    text = text.replace(
+        "serving:",
+        "  - {name: book, count: 1, arrivals: {process: constant, rate: 3/min}, output_tokens: 2,\n"
+        "     prompt_tokens: 100000}\nserving:",
+    )
+    found = data(run_of(text, tmp_path))
+    assert found["causes"][0]["cause"] == "long prompt"
+    assert "(100,000 tokens" in found["requests"][1]["why"]
+
+
+LATE = """\
+name: slower
+duration: 150s
+workload:
+  - {name: chat, arrivals: {process: poisson, rate: 8/s}, prompt_tokens: 100,
+     output_tokens: {distribution: lognormal, mean: 200, cv: 0.8, max: 2000}}
+serving:
+  pools:
+    - {name: main, replicas: 2,
+       engine: {kv_blocks: 9000, max_num_seqs: 256},
+       step_time: {model: linear, fixed: 15ms, per_prefill_token: 30us, per_decode: 500us}}
+  startup: {load: {mean: 40s}}
+  router: {policy: least-loaded}
+scaling:
+  policy: hpa
+  metrics: [{name: "vllm:num_requests_running", target: 12}]
+  pools: {main: {min: 2, max: 6}}
+"""
+"""Two servers that are slow until the autoscaler's have started."""
+
+
+def test_a_slow_request_has_its_figures_once(tmp_path: Path) -> None:
+    run = run_of(LATE, tmp_path)
+    slow = data(run)["requests"]
+    assert all(one["why"].count("a long response") <= 1 for one in slow)
+    assert all(one["why"].count("queued for") <= 1 for one in slow)
+    longest = slow[-1]["request"]
+    lines = told(run, "--request", str(longest)).splitlines()
+    assert sum("a long response" in line for line in lines) == 1
+    rows = {line.split()[0]: line for line in lines if line.startswith(("queued", "prefill"))}
+    assert re.match(r"prefill +[\d.]+ ms ", rows["prefill"])  # not 0.0 s, nor 0.1 s
+
+
+def test_the_phases_of_a_short_request_have_times_that_differ() -> None:
+    assert moment(100.04) == "1 min 40 s"
+    assert [moment(time_s, tenths=True) for time_s in (100.04, 100.26, 119.97, 3725.5)] == [
+        "1 min 40 s",
+        "1 min 40.3 s",
+        "2 min",
+        "1 h 2 min 5.5 s",
+    ]
 
 
 STORM = """\

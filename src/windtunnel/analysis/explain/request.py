@@ -12,7 +12,7 @@ from windtunnel.analysis.explain.missing import LEAST_SHARE, CapacityWait
 from windtunnel.analysis.explain.run import ExplainedRun, FullRequestRow, RunReader
 from windtunnel.analysis.explain.sentences import (
     ahead_of,
-    has_room,
+    had_room,
     is_long_prompt,
     named,
     sentence,
@@ -197,7 +197,7 @@ def _slow(run: ExplainedRun, row: RequestRow, took_s: float, upto: str) -> SlowR
     causes = ranked(run, accounts)
     longest = longest_of(accounts, causes[0])
     why = sentence(run, row, longest.interval)
-    if causes[0].says != why:
+    if causes[0].says not in (why, sentence(run, row, longest.interval, longest.seconds)):
         why += f"; root cause: {causes[0].says}"
     if row.preemptions and longest.interval.name != PAUSED:
         times = "once" if row.preemptions == 1 else f"{row.preemptions} times"
@@ -553,10 +553,7 @@ def _own_work(
 
 def _has_room(run: ExplainedRun, row: RequestRow, phase: Phase) -> bool:
     """Whether its server had room for it, and was only busy with a step or other prompts."""
-    if phase.name != QUEUE:
-        return False
-    state = state_of(run, row.prompt_server, run.series.sample_at(phase.start_s))
-    return state is not None and has_room(state)
+    return phase.name == QUEUE and had_room(run, row, phase)
 
 
 def _answering(run: ExplainedRun, row: RequestRow) -> str:

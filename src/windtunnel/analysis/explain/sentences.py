@@ -21,7 +21,7 @@ from windtunnel.analysis.phases import (
     Owner,
     RequestRow,
 )
-from windtunnel.analysis.saturation import KV_FULL
+from windtunnel.analysis.saturation import KV_FULL, LEAST_SAMPLES
 from windtunnel.core.units import format_duration
 from windtunnel.core.vocabulary import RATE_LIMITED
 
@@ -87,8 +87,33 @@ def state_of(run: ExplainedRun, owner: Owner, sample: int) -> tuple[int, int, fl
     return int(waiting), int(running), kv_used, run.slots[place]
 
 
+def had_room(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> bool:
+    """Whether a server had room for what was queued on it, and only computed other prompts."""
+    sample = run.series.sample_at(interval.start_s)
+    state = state_of(run, row.prompt_server, sample)
+    if state is None or not has_room(state):
+        return False
+    return not _outgrown(run, row.prompt_server, sample) or bool(ahead_of(run, row, interval))
+
+
+def _outgrown(run: ExplainedRun, owner: Owner, sample: int) -> bool:
+    """Whether a queue is longer than its server's batch, and not for a moment: it computes prompts
+    more slowly than they arrive."""
+    in_a_row = 0
+    for one in range(max(0, sample - LEAST_SAMPLES + 1), sample + LEAST_SAMPLES):
+        in_a_row = in_a_row + 1 if _longer_queue(run, owner, one) else 0
+        if in_a_row >= LEAST_SAMPLES:
+            return True
+    return False
+
+
+def _longer_queue(run: ExplainedRun, owner: Owner, sample: int) -> bool:
+    state = state_of(run, owner, sample) if sample < len(run.series.times) else None
+    return state is not None and state[0] > state[1]
+
+
 def has_room(state: tuple[int, int, float, int]) -> bool:
-    """Whether a server can run everything queued on it once its step has ended."""
+    """Whether the slots and KV cache of a server suffice for everything queued on it."""
     waiting, running, kv_used, slots = state
     return running + waiting <= slots and kv_used < KV_FULL and not _wants_more_kv(state)
 
@@ -191,16 +216,27 @@ def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, interval: Ti
     ahead = ahead_of(run, row, interval)
     if ahead:
         return f" with room to spare: {named(run, ahead)} came first"
+    if _outgrown(run, row.prompt_server, sample):
+        return f": {waiting:,} queued on its server, and only {running:,} running"
     return " with room to spare: a long step, or prompts ahead of it, came first"
 
 
 def ahead_of(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> list[LongPrompt]:
-    """Long prompts of other requests that its server computed while it waited for its own."""
+    """Long prompts of other requests that its server computed while it waited for its own.
+
+    Of a queue, only if they have more tokens than the rest of it: every long queue has some.
+    """
     if interval.name not in (QUEUE, PREFILL) or is_long_prompt(run, row):
         return []
     if interval.name == QUEUE and _front_end_s(run, row) > interval.took_s / 2:
         return []
-    return run.long_prompts.ahead(row.prompt_server, interval, row.id)
+    found = run.long_prompts.ahead(row.prompt_server, interval, row.id)
+    if interval.name == QUEUE and found:
+        state = state_of(run, row.prompt_server, run.series.sample_at(interval.start_s))
+        rest = 0 if state is None else state[0] - len(found)
+        if sum(one.tokens for one in found) < rest * mean_tokens(run.result, "prompt"):
+            return []
+    return found
 
 
 def stalled(

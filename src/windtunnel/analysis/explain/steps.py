@@ -67,19 +67,19 @@ class CauseChain(msgspec.Struct, frozen=True):
 
 def took(seconds: float) -> str:
     """A duration, precise enough for comparison."""
-    if 0.1 <= seconds < LONG_S:
+    if 1.0 <= seconds < LONG_S:
         return f"{seconds:.1f} s"
     return format_duration(seconds)
 
 
-def moment(time_s: float) -> str:
-    """A time of a run, to the second at least."""
+def moment(time_s: float, *, tenths: bool = False) -> str:
+    """A time of a run, to the second at least; `tenths`: to a tenth of it."""
     if time_s < 60.0:
         return f"{time_s:.1f} s".replace(".0 s", " s")
-    minutes, seconds = divmod(round(time_s), 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = [(hours, "h"), (minutes, "min"), (seconds, "s")]
-    return " ".join(f"{count} {unit}" for count, unit in parts if count)
+    minutes, seconds = divmod(round(time_s, 1 if tenths else None), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = [(hours, "h"), (minutes, "min"), (round(seconds, 1), "s")]
+    return " ".join(f"{count:g} {unit}" for count, unit in parts if count)
 
 
 def some_of(names: list[str], noun: str) -> str:

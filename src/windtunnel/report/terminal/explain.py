@@ -22,6 +22,9 @@ from windtunnel.report.terminal.layout import INDENT, NARROW, print_table, say
 SHOWN_TRIES = 5
 """Of the lost tries of a request, so many first and last ones are listed."""
 
+BRIEF_S = 60.0
+"""Phases of a shorter request have their times in tenths of a second."""
+
 
 def show(explained: Explained, more: str, console: Console) -> None:
     """Prints any explanation."""
@@ -38,10 +41,10 @@ def show(explained: Explained, more: str, console: Console) -> None:
 def _request(one: ExplainedRequest, console: Console) -> None:
     say(console, one.headline, "bold")
     console.print()
-    rows = []
+    rows, brief = [], one.e2e < BRIEF_S
     for phase in one.phases:
         share = _share(phase.took_s, one)
-        ends = (moment(phase.start_s), moment(phase.end_s))
+        ends = (moment(phase.start_s, tenths=brief), moment(phase.end_s, tenths=brief))
         rows.append((NAMES[phase.name], took(phase.took_s), share, *ends))
     print_table(console, ("phase", "took", "share", "from", "to"), rows)
     if one.tries:
@@ -63,7 +66,8 @@ def _request(one: ExplainedRequest, console: Console) -> None:
         console.print()
         say(console, f"why {chain.about}", "bold")
         for step in chain.steps:
-            _step(step, console)
+            if step.says != chain.root.says:  # the last line has it
+                _step(step, console)
         ids = f" [{', '.join(chain.root.ids)}]" if chain.root.ids else ""
         _line(f"root cause ({chain.root.layer}): {chain.root.says}{ids}", console)
 
