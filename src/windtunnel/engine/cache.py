@@ -222,7 +222,8 @@ class BlockPool:
             own = self._own.get(request.id)
             if own is not None:
                 found = own.resident
-        return min(found, (request.target - self._computed_at_least) // self.block_size)
+        most = (request.target - self._computed_at_least) // self.block_size
+        return found if found < most else most
 
     def for_windows(self, request: Request) -> i64:
         """Blocks that a request takes at admission for its sliding-window layers."""
@@ -248,7 +249,8 @@ class BlockPool:
         """Pins the cached blocks that a request hit; the rest of its own cached blocks is
         forgotten."""
         request.sharing = self.caching
-        request.pinned_blocks = min(hit, request.shared_blocks)
+        shared = request.shared_blocks
+        request.pinned_blocks = hit if hit < shared else shared
         start: i64 = 0
         prefix = request.prefix
         if prefix is not None:
@@ -296,9 +298,11 @@ class BlockPool:
     def extend(self, request: Request, computed: i64) -> None:
         """Makes the shared blocks that a request has computed findable, unless others did so
         before."""
-        upto = min(computed // self.block_size, request.shared_blocks)
         prefix = request.prefix
-        if prefix is None or upto <= request.pinned_blocks or not request.sharing:
+        if prefix is None or not request.sharing:
+            return
+        upto = min(computed // self.block_size, request.shared_blocks)
+        if upto <= request.pinned_blocks:
             return
         index = self._segment_of(prefix, request.pinned_blocks)
         start: i64 = prefix.ends[index - 1] // self.block_size if index else 0

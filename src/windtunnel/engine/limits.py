@@ -201,4 +201,5 @@ class EngineLimits:
 
     def answer_tokens(self, prompt_tokens: i64, output_tokens: i64) -> i64:
         """The tokens that are actually generated: max_model_len cuts an answer short."""
-        return min(output_tokens, self.max_model_len - prompt_tokens)
+        most = self.max_model_len - prompt_tokens
+        return output_tokens if output_tokens < most else most

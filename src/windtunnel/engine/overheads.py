@@ -39,7 +39,8 @@ class Overheads:
 
     def queued_s(self, arrived_s: float, prompt_tokens: i64) -> float:
         """When a request that arrives at a server is in its queue, on the clock of its steps."""
-        return on_tick(arrived_s + self.before_s(prompt_tokens), self._ticks_per_s)
+        queued_s = arrived_s + self.before_s(prompt_tokens)
+        return on_tick(queued_s, self._ticks_per_s) if self._ticks_per_s else queued_s
 
     def reach_client(self, request: Request) -> None:
         """Converts the times of a completed request from the server's to the client's."""

@@ -62,7 +62,9 @@ class Step:
         self.new_tokens += work.drafted
         for chunk in work.chunks:
             self.new_tokens += chunk[0]
-            self.prompt = max(self.prompt, chunk[0] + chunk[1])
+            reach = chunk[0] + chunk[1]
+            if reach > self.prompt:
+                self.prompt = reach
 
 
 class StepClock:
@@ -132,8 +134,10 @@ class StepClock:
         base, slope, until = step.base, step.slope, step.until
         while True:
             count = steps_on_line(step.steps - done, decodes, context, until)
+            if done + count >= step.steps:
+                break
             whole = series(base, slope, decodes, context, count)
-            if total + whole >= elapsed or done + count >= step.steps:
+            if total + whole >= elapsed:
                 break
             total += whole
             done += count
@@ -142,7 +146,9 @@ class StepClock:
         first_s = base + slope * float(context)
         rest = step.steps - done
         guess = steps_to_cover(first_s, slope * float(decodes), elapsed - total, rest)
-        steps = max(done + guess, 1)
+        steps = done + guess
+        if steps < 1:
+            steps = 1
         while steps > 1 and self.end_s(step, steps - 1) >= now:
             steps -= 1
         while steps < step.steps and self.end_s(step, steps) < now:
@@ -196,7 +202,7 @@ class Extrapolation:
         bounds = self.bounds
         decodes: i64 = step.decodes
         tokens: i64 = step.new_tokens + decodes
-        last: i64 = max(steps, begun) - 1
+        last: i64 = (steps if steps > begun else begun) - 1
         if (  # almost always
             step.context + last * decodes <= bounds.context * decodes
             and step.prompt <= bounds.prompt

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from windtunnel.core.errors import NoFixedPoint
-from windtunnel.core.loop import Clock, Component
+from windtunnel.core.loop import INFINITY, Clock, Component
 from windtunnel.twin.progress import NO_PROGRESS, RunProgress
 from windtunnel.twin.requests.lifecycle import (
     RequestLifecycle,
@@ -212,28 +212,36 @@ class Simulation:
         look: Callable[["Simulation"], None],
         check: Callable[["Simulation"], None] | None,
     ) -> None:
+        self.control.settle(self.now_s)
+        while self.early is None and self._run_on(check):
+            look(self)
+            self.progress.look(self.events, len(self.servers), self.now_s)
+
+    def _run_on(self, check: Callable[["Simulation"], None] | None) -> bool:
+        """Runs until it is time to look; returns False when nothing else will happen."""
         clock = self.clock
         timeline = self.timeline
         vacated = self.cluster.vacated
         granting = self.cluster.granting
         # The times of requests and servers are read directly: most events are theirs.
         traffic, timers, agenda = self.traffic, self.requests.timers, self.cluster.agenda
+        arrivals, due, steps = self._arrivals, self._timers, self._steps
         control = self.control
-        control.settle(self.now_s)
-        while self.early is None:
-            component: Component = self._arrivals
+        horizon_s = self.horizon_s
+        while True:  # Python 3.11 does not specialize the body of a loop with a condition here
+            component: Component = arrivals
             now_s = traffic.next_s
             if timers.next_s < now_s:
-                component, now_s = self._timers, timers.next_s
+                component, now_s = due, timers.next_s
             if agenda.next_s < now_s:
-                component, now_s = self._steps, agenda.next_s
+                component, now_s = steps, agenda.next_s
             first: Component | None = None
             if control.next_s < now_s:
                 first = self._first_of_control(now_s)
                 if first is not None:
                     component, now_s = first, first.next_s()
-            if now_s > self.horizon_s or now_s == math.inf:
-                break
+            if now_s > horizon_s or now_s == INFINITY:
+                return False
             if now_s > timeline.next_s:
                 timeline.take(now_s, self.recorder, self.cluster, self.services)
             clock.now_s = now_s
@@ -245,9 +253,12 @@ class Simulation:
                 control.settle(now_s)
             if check is not None:
                 check(self)
-            if self.events % EVENTS_PER_LOOK == 0 or first is not None:
-                look(self)
-                self.progress.look(self.events, len(self.servers), now_s)
+            if (
+                self.events % EVENTS_PER_LOOK == 0
+                or first is not None
+                or self.early is not None  # known since this event
+            ):
+                return True
 
     def _first_of_control(self, work_s: float) -> Component | None:
         """The control-plane component that acts next, before `work_s`; None when there is none."""

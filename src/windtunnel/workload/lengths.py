@@ -68,7 +68,8 @@ class LengthDraw:
             drawn = self._mixed(stream)
         if drawn >= self._high:
             return self._high
-        return max(math.floor(drawn + 0.5), self._low)
+        tokens = math.floor(drawn + 0.5)
+        return tokens if tokens > self._low else self._low
 
     def _mixed(self, stream: Stream) -> float:
         if stream.uniform() < self._tail_share:

@@ -117,8 +117,10 @@ class Histogram:
             self.bucket_counts.put(top, (terms - done) * times)
         self.count += terms * times
         self.total += (first + last) / 2.0 * float(terms) * float(times)
-        self.low = min(self.low, first)
-        self.high = max(self.high, last)
+        if first < self.low:
+            self.low = first
+        if last > self.high:
+            self.high = last
 
     def merge(self, other: "Histogram") -> None:
         """Adds the counts of another histogram."""

@@ -532,7 +532,8 @@ class Physics(StepTimeModel):
             if self._window_layers:
                 windowed += self._chunk_s(new, cached, self._window)
             tiles += (new + SPLIT_ROWS - 1) // SPLIT_ROWS * self._heads
-            longest = max(longest, new + cached)
+            if new + cached > longest:
+                longest = new + cached
         p = self.kernels.parameters
         parts = self.kernels.splits(float(longest), tiles)
         call = p.attention_call_s + p.attention_split_s * (parts - 1.0)
@@ -546,13 +547,18 @@ class Physics(StepTimeModel):
     def _chunk_s(self, new: int, cached: int, window: int) -> float:
         """Attention of one layer, where each of the new tokens sees at most `window` others and
         itself."""
-        growing = max(0, min(new, window - cached))
+        growing = window - cached
+        if growing > new:
+            growing = new
+        elif growing < 0:
+            growing = 0
         pairs = growing * cached + 0.5 * growing * (growing + 1) + (new - growing) * float(window)
-        seen = min(cached, window)
+        seen = cached if cached < window else window
         padding = 1.0 if new >= SPLIT_ROWS else SPLIT_ROWS / new
         pairs += new * self._ramp_keys
         compute = pairs * padding * self._pair_s + seen * self._latent_s
-        return max(compute, (new + seen) * self._key_s)
+        memory = (new + seen) * self._key_s
+        return compute if compute > memory else memory
 
     def _attention_line(
         self, decodes: int, context: int, drafted: int
