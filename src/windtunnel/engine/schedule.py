@@ -165,7 +165,9 @@ class Schedule(Actor):
             step.base, step.slope, step.until = self._clock.line(
                 step.decodes, step.context, step.factor
             )
-            step.duration_s = step.base + step.slope * float(step.context)
+            step.width = float(step.decodes)
+            step.tokens = float(step.context)
+            step.duration_s = step.base + step.slope * step.tokens
             step.pure = not self._partial
         return step
 

@@ -34,6 +34,8 @@ class Step:
         self.base = 0.0  # the line for the time of a pure step, from this context on
         self.slope = 0.0
         self.until = 0.0
+        self.width = 0.0  # its decodes and context as floats, which its times are computed from
+        self.tokens = 0.0
         self.start_s = 0.0
         self.end_s = 0.0
         self.planned_s = 0.0  # when the next step is planned: later arrivals are not part of it
@@ -111,15 +113,16 @@ class StepClock:
         while steps > 0:
             base, slope, until = self.line(decodes, context, step.factor)
             count = steps_on_line(steps, decodes, context, until)
-            total += series(base, slope, decodes, context, count)
+            total += series(base, slope, float(decodes), float(context), float(count))
             context += count * decodes
             steps -= count
         return total
 
     def end_s(self, step: Step, steps: i64) -> float:
         """When the first `steps` steps have ended."""
-        if float(step.context + (steps - 1) * step.decodes) < step.until:
-            end_s = step.start_s + series(step.base, step.slope, step.decodes, step.context, steps)
+        n = float(steps)
+        if step.tokens + step.width * (n - 1.0) < step.until:
+            end_s = step.start_s + series(step.base, step.slope, step.width, step.tokens, n)
         else:
             end_s = step.start_s + self.span(step, steps)
         return on_tick(end_s, self._ticks_per_s) if self._ticks_per_s else end_s
@@ -136,7 +139,7 @@ class StepClock:
             count = steps_on_line(step.steps - done, decodes, context, until)
             if done + count >= step.steps:
                 break
-            whole = series(base, slope, decodes, context, count)
+            whole = series(base, slope, float(decodes), float(context), float(count))
             if total + whole >= elapsed:
                 break
             total += whole
@@ -265,10 +268,9 @@ def steps_on_line(steps: i64, decodes: i64, context: i64, until: float) -> i64:
     return steps if most >= float(steps) else math.ceil(most)
 
 
-def series(base: float, slope: float, decodes: i64, context: i64, count: i64) -> float:
+def series(base: float, slope: float, decodes: float, context: float, count: float) -> float:
     """The sum of base + slope * c over contexts c that grow by `decodes`."""
-    n = float(count)
-    return n * (base + slope * (float(context) + float(decodes) * (n - 1.0) * 0.5))
+    return count * (base + slope * (context + decodes * (count - 1.0) * 0.5))
 
 
 def steps_to_cover(first: float, increase: float, elapsed: float, most: i64) -> i64:
