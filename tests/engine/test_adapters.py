@@ -172,3 +172,13 @@ def test_an_answer_of_one_token_from_the_cache_makes_no_step_longer(engine: Make
     assert served[1].prefix_hit_tokens == 64
     assert served[1].finished_s == 6.25
     assert loads(server) == {0: 1}
+
+
+def test_a_request_that_will_be_skipped_holds_no_blocks_back(engine: Make) -> None:
+    """It came during the step and its adapter has no slot: KV from elsewhere need not wait."""
+    some = limits(lora=adapters(1), kv_blocks=11, async_scheduling=True)
+    server = engine(0, some, ONE_SECOND)
+    server.submit(wants(0, 0, 16, 20), 0.0)
+    server.advance(0.0)
+    server.submit(wants(1, 1, 144, 1), 0.25)
+    assert server.reserve(wants(-1, 2, 48, 4), 48, 0.5) == 48

@@ -236,6 +236,8 @@ class Server(Schedule):
             return True  # queued requests wait for a place in the batch
         first = self.waiting.head()
         for late in self._late_arrivals:
+            if self.slots is not None and not self.slots.has_room(late.adapter):
+                continue  # it will be skipped
             if first is None or self._goes_before(late, first):
                 first = late
         if first is None or not self._goes_before(first, request):

@@ -279,6 +279,8 @@ class ReferenceServer:
         planned: list[tuple[Request, int]] = []
         admitted: list[Request] = []
         mixed = self.limits.mixed_batches
+        if self.slots is not None:
+            self.slots.begin()
         if self.owes_decodes:
             self.owes_decodes = False
             _, preempted = self.plan_running(planned, prompts=False, decodes=True)
@@ -288,8 +290,6 @@ class ReferenceServer:
                 return self.plan(start_s, now)
         budget, preempted = self.plan_running(planned, prompts=True, decodes=mixed)
         self.owes_decodes = preempted and not mixed
-        if self.slots is not None:
-            self.slots.look(self.running)
         if not preempted:
             self.admit(planned, admitted, budget, now)
         if not mixed and not planned and not preempted:
@@ -570,7 +570,10 @@ class ReferenceServer:
     def as_step(self, planned: list[tuple[Request, int]], start_s: float) -> PlannedStep:
         work = StepWork([], 0, 0, 0)
         produces = []
-        used = 0 if self.slots is None else len(self.slots.in_use(self.running))
+        used = 0
+        if self.slots is not None:
+            self.slots.look(self.running)
+            used = len(self.slots.in_use(self.running))
         unsettled: dict[int, int] = {}
         for request, asked in planned:
             want = asked

@@ -21,10 +21,13 @@ class ReferenceSlots:
         """Adapters of requests that have something left to compute."""
         return {int(r.adapter) for r in running if r.adapter >= 0 and r.computed < r.last}
 
-    def look(self, running: list[Request]) -> None:
-        """A step is planned: these stay for it."""
+    def begin(self) -> None:
+        """A step will be planned."""
         self.plans += 1
         self.begun = 0
+
+    def look(self, running: list[Request]) -> None:
+        """A step is planned for these."""
         for adapter in self.in_use(running):
             self.last_used[adapter] = self.plans
 
