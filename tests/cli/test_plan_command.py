@@ -80,6 +80,28 @@ def test_the_line_that_simulates_the_answer_has_what_was_asked(plan: Run) -> Non
     assert "--seed 5" in Path("runs/plan-shop/report.html").read_text()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["plan", "plan-budget"])
+def test_the_guide_shows_what_the_command_prints(
+    name: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = (EXAMPLES.parent / "docs/how-to/plan-a-deployment.md").read_text()
+    shown = guide.partition(f"$ windtunnel plan examples/{name}.yaml\n")[2]
+    if name == "plan":  # an indented block after the command; `...` stands for lines left out
+        shown = shown.partition("```\n")[2].partition("\n- ")[0]
+    else:
+        shown = shown.partition("```")[0]
+    monkeypatch.chdir(EXAMPLES.parent)
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["plan", f"examples/{name}.yaml", "-o", str(tmp_path / "plan")])
+    printed = {line.strip() for line in capfd.readouterr().out.splitlines()}
+    lines = [line.strip() for line in shown.splitlines()]
+    kept = [line for line in lines if line and not line.endswith("...")]
+    assert len(kept) >= 2
+    assert [line for line in kept if line not in printed] == []
+
+
 def test_why_not_has_rows_or_is_not_there(plan: Run) -> None:
     _, out, _ = plan("--replicas", "1..4", *QUICK)
     assert out.splitlines()[4].startswith("why not")

@@ -230,9 +230,9 @@ def test_repeats_give_latencies_limits_and_change_nothing_else(simulate: Run) ->
         (["--trust", "--step-error", "5ms"], "--step-error: '5ms' is not a share: unknown unit"),
         (
             ["--trust", "--step-error", "95%"],
-            "--step-error: 95% is too much or too little; allowed",
+            "--step-error: 95% is out of range; allowed: 0% to 90%, as in 5% or 0.05",
         ),
-        (["--trust", "--step-error=-1%"], "--step-error: -1% is too much or too little; allowed"),
+        (["--trust", "--step-error=-1%"], "--step-error: -1% is out of range; allowed"),
     ],
 )
 def test_repeats_that_make_no_sense_are_refused(

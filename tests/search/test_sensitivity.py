@@ -145,6 +145,15 @@ def test_bars_say_what_matters_which_way_and_how_sure() -> None:
     assert "style=" not in page
 
 
+def test_shares_move_by_points() -> None:
+    found = {**indices_of(study := a_study("morris", 4), outcomes_of(study, straight))}
+    found["metric"] = {"name": "slo.standard.attained", "unit": "share"}
+    first = {**found["settings"][0], "mu_star": 0.06, "confidence": 0.039}
+    found["settings"] = [first]
+    assert "6.0 ±3.9 points" in text(found)
+    assert "6.0 ±3.9 points" in html.unescape(sensitivity_page(found))
+
+
 def test_words_have_no_direction() -> None:
     study = a_study("morris", 4)
     found = indices_of(study, outcomes_of(study, lambda s: len(s[POLICY]) * 0.1))

@@ -20,6 +20,7 @@ class MemoryCeiling:
     def __init__(self, most_bytes: int | None) -> None:
         self.most_bytes = most_bytes
         self._looked_s = 0.0
+        self._before_bytes = used_bytes()
 
     @classmethod
     def of(cls, asked_bytes: int | None, processes: int = 1) -> "MemoryCeiling":
@@ -45,6 +46,8 @@ class MemoryCeiling:
         at = format_duration(simulation.now_s)
         what = f"the memory ceiling of {format_size(self.most_bytes)} was reached at {at}, "
         what += f"with {inside:,} requests queued or running and {recorder.ended:,} ended"
-        if inside > recorder.ended:
+        if self._before_bytes > self.most_bytes:
+            what += f"; {format_size(self._before_bytes)} were in use before it began"
+        elif inside > recorder.ended:
             what += "; they arrive faster than they are served"
         simulation.end_early(BY_MEMORY, what)

@@ -17,6 +17,7 @@ from windtunnel.analysis.rows import RowBatch
 from windtunnel.report.page.axes import LogScale, height_ticks, reach_of, round_up, time_ticks
 from windtunnel.report.page.distributions import LABEL_WIDTH, LEAST_RATIO, _marks
 from windtunnel.report.page.heat import MOST_COLUMNS, MOST_ROWS, _columns, _picture, _rows
+from windtunnel.report.page.searches.plan import hardware_of
 from windtunnel.report.page.series import draw_chart
 
 TIMES = st.floats(min_value=1e-9, max_value=1e7)
@@ -141,3 +142,15 @@ def test_the_line_of_a_percentile_crosses_no_label_of_another(places: list[float
         assert right < 100.1
         if one.x != middle or max(middle - low, high - middle) > width:
             assert not [other for other in marks if left < other.x < right and other.y < one.y]
+
+
+@pytest.mark.parametrize(
+    ("label", "hardware"),
+    [
+        ("5 x h200 (5 servers, tp 1), round-robin", "5 x h200 (5 servers, tp 1)"),
+        ("4 x h200 (2 servers, tp 2), some-model-fp8, least-loaded", "4 x h200 (2 servers, tp 2)"),
+        ("2 servers, least-loaded", "2 servers"),
+    ],
+)
+def test_the_hardware_of_an_answer_ends_where_its_brackets_close(label: str, hardware: str) -> None:
+    assert hardware_of(label) == hardware

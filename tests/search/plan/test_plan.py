@@ -283,6 +283,7 @@ def test_what_cannot_be_built_is_told(shop: Path) -> None:
     assert table.best is table.closest is None
     assert table["reason"] == ["does-not-fit"]
     assert "bytes_per_token" in table["why"][0]
+    assert table["cost_per_hour"] == [5.0]
 
 
 def test_an_autoscaler_is_judged_by_what_it_used(shop: Path) -> None:

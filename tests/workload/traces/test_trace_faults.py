@@ -103,6 +103,9 @@ def test_missing_columns_are_named_with_the_nearest(tmp_path: Path) -> None:
         requests_of(path, "burstgpt")
     with pytest.raises(InputError, match="'a' appears twice"):
         requests_of(written(tmp_path, "a,a\n"), "azure")
+    many = ",".join(f"column-{number}" for number in range(99))
+    with pytest.raises(InputError, match=r"is missing \(found: column-0, .*\.\.\.\)"):
+        requests_of(written(tmp_path, f"{many}\n"), "azure")
 
 
 def test_a_stray_quote_takes_no_other_rows(tmp_path: Path) -> None:

@@ -211,6 +211,9 @@ def test_a_format_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.raises(InputError, match=r"this is a folder; allowed: one file$"):
         open_trace(folder)
+    (folder / "control.jsonl").touch()  # of a run: no trace
+    with pytest.raises(InputError, match=r"this is a folder; allowed: one file$"):
+        open_trace(folder)
     (folder / "trace-000001.jsonl").touch()
     with pytest.raises(InputError, match=r"one file, such as .*/trace-000001\.jsonl$"):
         open_trace(folder)

@@ -551,7 +551,7 @@ def _own_work(
     return CauseStep(interval.start_s, SERVER, says, cause=cause)
 
 
-def _has_room(run: ExplainedRun, row: RequestRow, phase: Phase) -> bool:
+def _has_room(run: ExplainedRun, row: RequestRow, phase: TimeInterval) -> bool:
     """Whether its server had room for it, and was only busy with a step or other prompts."""
     return phase.name == QUEUE and had_room(run, row, phase)
 

@@ -89,8 +89,8 @@ NOT_TEXT = {
     QuantityOption(
         parse_share,
         lambda share: 0.0 <= share <= LARGEST_STEP_ERROR,
-        "is too much or too little",
-        f"0% to {LARGEST_STEP_ERROR:.0%}",
+        "is out of range",
+        f"0% to {LARGEST_STEP_ERROR:.0%}, as in 5% or 0.05",
     ),
     "With --trust: error of step times to assume, as in 5%. [default: as measured]",
     metavar="SHARE",

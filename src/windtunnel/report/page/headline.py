@@ -171,7 +171,7 @@ def tiles(result: dict[str, Any]) -> list[Tile]:
         shown.append(Tile("prefix hits", share_text(spared), note))
     if cost["total"]:
         each = cost["per_million_output_tokens"]
-        note = f"{text_of(DOLLARS, each)} per million output tokens" if each else "at list prices"
+        note = f"{text_of(DOLLARS, each)} per million output tokens" if each else "no output tokens"
         shown.append(Tile("cost", text_of(DOLLARS, cost["total"]), note))
     return shown
 

@@ -129,7 +129,7 @@ def _kinds(result: dict[str, Any], history: ControlHistory, end_s: float) -> lis
 
 
 def _cost(result: dict[str, Any], series: Series, end_s: float) -> list[Chart]:
-    """Dollars per hour: of the machines of a fleet, else of accelerators at list prices."""
+    """Dollars per hour: of the machines of a fleet, else of the accelerators of servers."""
     import numpy as np
 
     about = ("Cost", "dollars an hour", " $/h")

@@ -160,7 +160,7 @@ def _sentences(result: dict[str, Any], *, goodput: bool) -> list[str]:
     if cost["total"]:
         each = cost["per_million_output_tokens"]
         per_million = f", {text_of(DOLLARS, each)} per million output tokens" if each else ""
-        lines.append(f"cost at list prices: {text_of(DOLLARS, cost['total'])}{per_million}")
+        lines.append(f"cost: {text_of(DOLLARS, cost['total'])}{per_million}")
     return lines
 
 

@@ -178,8 +178,8 @@ def infrastructure_lines(result: Entry) -> list[str]:
         counts = gangs["clusters"].values()
         pods, waiting = (sum(one[key] for one in counts) for key in ("pods", "waiting"))
         ended = gangs["terminations"]
-        line = f"gangs: {count(pods, 'pod')} at the end, {waiting} pending"
-        lines.append(f"{line}; {count(ended, 'gang')} terminated")
+        line = f"{count(pods, 'pod')} at the end, {waiting} pending"
+        lines.append(f"{line}; {count(ended, 'gang')} terminated" if ended else line)
         lines += gangs.get("notes", [])
     if fleet is not None and fleet["actions"]:
         actions = ", ".join(f"{count} {word}" for word, count in fleet["actions"].items())

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from windtunnel.core.errors import nearest
+from windtunnel.core.units import format_duration
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration, Name, Number, Whole
@@ -119,7 +120,7 @@ def too_late(where: Context, key: str, time_s: float | None) -> Iterator[Fault]:
     """Reports a time after the end of the run."""
     duration_s = context_of(where.root).duration_s
     if time_s is not None and duration_s is not None and time_s > duration_s:
-        what = f"the run has ended by then: its duration is {duration_s:g} s"
+        what = f"the run has ended by then: its duration is {format_duration(duration_s)}"
         yield where.fault(key, what, because_of=(("duration",),))
 
 

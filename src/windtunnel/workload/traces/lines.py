@@ -81,7 +81,8 @@ class PlainBytes:
 def _fault(error: Exception, path: Path) -> InputError:
     allowed = None
     if isinstance(error, IsADirectoryError):
-        inside = min((one for one in path.glob("*.jsonl*") if one.is_file()), default=None)
+        traces = [*path.glob("trace-*.jsonl*"), *path.glob("requests.parquet")]
+        inside = min((one for one in traces if one.is_file()), default=None)
         allowed = "one file" if inside is None else f"one file, such as {inside}"
     return InputError(_why(error), where=str(path), allowed=allowed)
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.errors import InputError, nearest, one_line
 from windtunnel.core.units import counted
 from windtunnel.workload.traces.lines import Lines
 from windtunnel.workload.traces.notes import TraceNotes
@@ -35,7 +35,7 @@ class Columns:
         """The positions of required columns; raises an InputError for the first that is missing."""
         for name in names:
             if name not in self._places:
-                found = ", ".join(self.names)[:200] or "nothing"
+                found = one_line(", ".join(self.names), 200) or "nothing"
                 what = f"the column {name!r} is missing (found: {found})"
                 raise InputError(what, where=self._where, hint=nearest(name, self.names))
         return [self._places[name] for name in names]

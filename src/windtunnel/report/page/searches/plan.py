@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -186,12 +187,21 @@ def _tiles(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     if found["find"] == "deployment" and found["best"] is not None:
         best = found["best"]
         return [
-            ("cost", cost(best, found), best["label"].partition(",")[0]),
+            ("cost", cost(best, found), hardware_of(best["label"])),
             ("attained", share(best["attained"]), f"at least {share(best['low'])}"),
-            ("candidates", str(of["candidates"]), f"{of['ruled_out_by_bounds']} ruled out unrun"),
+            (
+                "candidates",
+                str(of["candidates"]),
+                f"{of['ruled_out_by_bounds']} ruled out before any run",
+            ),
             ("simulated", str(of["simulated"]), f"{of['runs']} runs"),
         ]
     return [runs]
+
+
+def hardware_of(label: str) -> str:
+    """`5 x h200 (5 servers, tp 1)` of a label that goes on with model, router or autoscaler."""
+    return re.split(r", (?![^(]*\))", label)[0]
 
 
 # Charts

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from windtunnel.analysis.figures import NOTHING, figure, text_of
+from windtunnel.analysis.figures import NOTHING, SHARE, figure, text_of
 from windtunnel.report.terminal.layout import print_fitting, say, say_indented, table_of
 from windtunnel.report.terminal.searches.sweep import short_names
 from windtunnel.search.sensitivity import MORRIS
@@ -43,8 +43,7 @@ def rows_of(study: Mapping[str, Any]) -> list[SettingRow]:
         ends = (max(one[weight] - one[sure], 0.0), one[weight] + one[sure])
         if morris:
             texts = (
-                text_of(unit, one[weight]),
-                text_of(unit, one[sure]),
+                *_moved(unit, one[weight], one[sure]),
                 _way(one),
             )
         else:
@@ -57,6 +56,13 @@ def rows_of(study: Mapping[str, Any]) -> list[SettingRow]:
         reach = (ends[0] / longest, ends[1] / longest)
         found.append(SettingRow(name, one["path"], one["values"], share, reach, *texts))
     return found
+
+
+def _moved(unit: str, by: float, sure: float) -> tuple[str, str]:
+    """How far a figure moves, and the half width of its interval: shares move by points."""
+    if unit == SHARE:
+        return f"{100.0 * by:.1f}", f"{100.0 * sure:.1f} points"
+    return text_of(unit, by), text_of(unit, sure)
 
 
 def _way(one: Mapping[str, Any]) -> str:

@@ -272,16 +272,18 @@ def _kind(
     engine = (getattr(shown.engine, name) for name in OF_ENGINE)
     hardware = Hardware(_name_of(shown.accelerator), shown.tensor_parallel, *engine)
     kind = ServerKind(number, frame, hardware, frame.settings, frame.sentence)
-    if frame.plan is None:
-        return kind
+    if frame.plan is None:  # of its pools, one or two, only the template is known
+        price = price_of(shown)
+        prices = () if price is None else (price * shown.gpus,) * 2
+        return msgspec.structs.replace(kind, prices=prices, accelerators=(shown.gpus,) * 2)
     pools = [_with(pool, own, choices.prices) for pool in frame.plan.pools]
     changes = [_changes(old, new) for old, new in zip(frame.plan.pools, pools, strict=True)]
-    prices = [price_of(pool) for pool in pools]
-    each = tuple((price or 0.0) * pool.gpus for price, pool in zip(prices, pools, strict=True))
+    asked = [price_of(pool) for pool in pools]
+    each = tuple((price or 0.0) * pool.gpus for price, pool in zip(asked, pools, strict=True))
     kind = msgspec.structs.replace(
         kind,
         settings=_merged(frame.settings, changes),
-        prices=each if None not in prices else (),
+        prices=each if None not in asked else (),
         accelerators=tuple(pool.gpus for pool in pools),
     )
     try:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.errors import InputError, nearest, one_line
 from windtunnel.workload.traces.formats.windtunnel import (
     ANSWER,
     COLUMNS,
@@ -120,7 +120,8 @@ def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
         present = file.schema_arrow.names
         for name in NEEDED:
             if name not in present:
-                what = f"the column {name!r} is missing (found: {', '.join(present)[:200]})"
+                found = one_line(", ".join(present), 200)
+                what = f"the column {name!r} is missing (found: {found})"
                 raise notes.fault(what, hint=nearest(name, present))
         wanted = [name for name in (*COLUMNS, *RUN_COLUMNS[:2]) if name in present]
         if FOUND in present and PREFIX[0] not in present:
