@@ -51,3 +51,10 @@ def test_errors_survive_the_way_from_another_process() -> None:
         assert type(again) is type(error)
         assert str(again) == str(error)
         assert again.exit_code == error.exit_code
+
+
+def test_a_hint_follows_no_full_stop() -> None:
+    """As that of a server's message has."""
+    error = InputError("the server said: No such model.", hint="is its name right?")
+    assert str(error) == "the server said: No such model (is its name right?)"
+    assert str(InputError("Nothing more to say.")) == "Nothing more to say."

@@ -46,6 +46,8 @@ class WindtunnelError(Exception):
 
     def __str__(self) -> str:
         sentence = f"{self.where}: {self.what}" if self.where else self.what
+        if self.allowed or self.hint:
+            sentence = sentence.removesuffix(".")  # of what a server said
         if self.allowed:
             sentence += f"; allowed: {self.allowed}"
         if self.hint:

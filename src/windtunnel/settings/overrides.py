@@ -63,6 +63,7 @@ class _Walk:
     def put(self, keys: list[str], value: Plain) -> None:
         node: Plain = self._document.data
         path: KeyPath = ()
+        new: tuple[dict[str, Plain], str] | None = None  # the first section that is not there
         for depth, key in enumerate(keys):
             last = depth == len(keys) - 1
             step = self._step(node, path, key)
@@ -81,7 +82,8 @@ class _Walk:
             if last:
                 node[step] = value
             elif node.get(step) is None:
-                self._check_new(node, path, step, keys[depth + 1])
+                new = new or (node, step)
+                self._check_new(*new, path, keys[depth + 1])
                 node[step] = {}
                 self._document.put_place(path, self._place)
             node = node[step]
@@ -107,10 +109,15 @@ class _Walk:
         what = f"{dotted(path)} is {shown(node)}, which has no {shown(key)} in it"
         raise self._fault(what)
 
-    def _check_new(self, node: dict[str, Plain], path: KeyPath, key: str, below: str) -> None:
-        """Allows a new section, but not a list created by setting one of its items."""
+    def _check_new(self, node: dict[str, Plain], key: str, path: KeyPath, below: str) -> None:
+        """Allows a new section, but not a list created by setting one of its items.
+
+        `key` of `node`: the first section on the way that is not there, perhaps misspelt.
+        """
         if below.isdecimal():
-            hint = nearest(key, node)
+            hint = nearest(key, [other for other in node if other != key])
+            if hint:
+                node.pop(key, None)  # so that it is reported once
             raise self._fault(f"there is no list {dotted(path)} to set an item of", hint=hint)
 
     def _fault(self, what: str, allowed: str | None = None, hint: str | None = None) -> InputError:

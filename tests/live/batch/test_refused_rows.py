@@ -41,7 +41,7 @@ def test_a_model_that_is_unloaded_in_the_middle_stops_the_run_and_drops_nothing(
     write_rows(tmp_path / "in.jsonl", prompts(30))
     done = batch(tmp_path, "--endpoint", server.url, "--concurrency", 2)
     assert (done.code, done.errors) == (2, [])
-    assert "(model_not_found): The model `m` does not exist." in done.said
+    assert "(model_not_found): The model `m` does not exist (is the model's name right" in done.said
     server.reply = answer
     assert len(batch(tmp_path, "--endpoint", server.url, "--resume").lines) == 30
 

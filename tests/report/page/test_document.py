@@ -36,3 +36,8 @@ def test_templates_in_a_folder_that_cannot_be_written_to_are_compiled_each_time(
     shutil.rmtree(module.TEMPLATES / "__pycache__", ignore_errors=True)
     (module.TEMPLATES / "__pycache__").write_text("no folder")
     assert "<html" in page()
+
+
+def test_what_is_between_backticks_is_code() -> None:
+    assert str(module.code_spans("a `count` & <b>")) == "a <code>count</code> &amp; &lt;b&gt;"
+    assert str(module.code_spans("it's `<i>")) == "it&#39;s `&lt;i&gt;"

@@ -358,6 +358,8 @@ SET_FAULTS = {
     "serving.pools[0].replicas=no": "serving.pools[0].replicas: 'no' is not a whole number; "
     + REPLICAS,
     "serving.pools.0.replica=3": "serving.pools[0].replica: unknown key (did you mean 'replicas'?)",
+    "servin.pools.0.replicas=3": "there is no list servin.pools to set an item of "
+    "(did you mean 'serving'?)",
     "serving.pool.0.replicas=3": "there is no list serving.pool to set an item of "
     "(did you mean 'pools'?)",
     "servin.router.policy=x": "servin: unknown key (did you mean 'serving'?)",

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -36,6 +36,17 @@ class _TemplateCache(FileSystemBytecodeCache):
         if not sys.dont_write_bytecode:
             with suppress(OSError):
                 super().dump_bytecode(bucket)
+
+
+def code_spans(text: str) -> Markup:
+    """A sentence, in which what is between backticks is code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    code = Markup("<code>{}</code>")
+    return Markup().join(
+        code.format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+    )
 
 
 def document(
@@ -61,7 +72,7 @@ def document(
         lstrip_blocks=True,
         bytecode_cache=_TemplateCache(),
     )
-    environment.filters |= filters
+    environment.filters |= {"code_spans": code_spans, **filters}
     style = "".join(_text(name) for name in styles)
     code = _text(script) if script is not None else ""
     return environment.get_template(template).render(
