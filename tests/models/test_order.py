@@ -19,6 +19,11 @@ FASTER = [
     ("gb200", "h200"),
     ("b300", "h200"),
     ("gb300", "h200"),
+    ("h200", "gh200"),  # scaled, between two that were timed
+    ("gh200", "h100"),
+    ("mi355x", "mi350x"),
+    ("mi355x", "mi325x"),
+    ("mi325x", "mi300x"),
 ]
 ROUNDED = 1 + 1e-6  # parameters have six digits
 

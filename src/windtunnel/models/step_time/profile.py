@@ -245,9 +245,8 @@ ADDED = tuple(
 
 RANGES = ("tokens", "decodes", "context")
 
-SCALED_LINKS = ("nvlink", "pcie")
-"""Links of accelerators that run the kernels that were timed; other accelerators have other
-kernels."""
+FAMILIES = (("nvlink", "pcie"), ("infinity-fabric",))
+"""Links of accelerators that run the same kernels: NVIDIA's, and AMD's. No others were timed."""
 
 
 class ErrorFigures(msgspec.Struct, frozen=True):
@@ -262,7 +261,7 @@ class ErrorFigures(msgspec.Struct, frozen=True):
         return ErrorFigures(round(self.mape, 4), round(self.p90, 4), self.points)
 
 
-SCALED_ERROR = ErrorFigures(0.085, 0.192, 6030)
+SCALED_ERROR = ErrorFigures(0.079, 0.182, 6120)
 """Error on steps of each measured accelerator in turn, under the profile of the nearest one with
 another chip; `python -m benchmarks.truth.fit` computes it."""
 
@@ -334,11 +333,10 @@ def profile_for(accelerator: Accelerator) -> Profile:
     for profile in measured:
         if resolve_accelerator(profile.accelerator).name == accelerator.name:
             return profile
-    if accelerator.link in SCALED_LINKS:
-        alike = [
-            one for one in measured if resolve_accelerator(one.accelerator).link in SCALED_LINKS
-        ]
-        return scaled_profile(accelerator, alike)
+    for links in FAMILIES:
+        if accelerator.link in links:
+            alike = [one for one in measured if resolve_accelerator(one.accelerator).link in links]
+            return scaled_profile(accelerator, alike)
     generic = _bundled(GENERIC)
     return msgspec.structs.replace(generic, accelerator=accelerator.name)
 
@@ -354,19 +352,40 @@ def _bundled(name: str) -> Profile:
 
 
 def scaled_profile(accelerator: Accelerator, measured: list[Profile]) -> Profile:
-    """The profile of the nearest of these: its fractions, applied to this accelerator's peaks."""
-    near = min(
-        measured,
-        key=lambda one: (_distance(accelerator, resolve_accelerator(one.accelerator)), one.name),
-    )
+    """The profile of the nearest of these: its fractions, applied to this accelerator's peaks.
+
+    Between two that are as near, as a GH200 is between H100 and H200, it has the geometric mean of
+    their fractions: with those of one, it would be slower than the slower or faster than the
+    faster.
+    """
+
+    def distance(one: Profile) -> float:
+        return _distance(accelerator, resolve_accelerator(one.accelerator))
+
+    near = min(measured, key=lambda one: (distance(one), one.name))
+    parameters, origin = near.parameters, f"The {near.accelerator}'s fractions"
+    others = [one for one in measured if one.accelerator != near.accelerator]
+    if others:
+        next_to = min(others, key=lambda one: (distance(one), one.name))
+        if distance(next_to) - distance(near) < AS_NEAR:
+            origin = f"Means of the {near.accelerator}'s and the {next_to.accelerator}'s fractions"
+            parameters = {
+                key: math.sqrt(value * next_to.parameters[key])
+                for key, value in near.parameters.items()
+            }
     return msgspec.structs.replace(
         near,
         accelerator=accelerator.name,
         calibrated=False,
-        origin=f"The {near.accelerator}'s fractions of peak, for the {accelerator.name}'s peaks.",
+        origin=f"{origin} of peak, for the {accelerator.name}'s peaks.",
+        parameters=parameters,
         measured={},
         scaled_from=near.accelerator,
     )
+
+
+AS_NEAR = 0.02
+"""Difference in distance, in doublings of a rate, that does not count."""
 
 
 def _distance(one: Accelerator, other: Accelerator) -> float:
