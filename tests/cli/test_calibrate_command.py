@@ -150,6 +150,29 @@ def test_a_replay_shows_a_table_and_takes_other_settings(recorded: Path) -> None
         run(*args, "--kv-blocks", "9" * 30)
 
 
+def test_a_recorded_type_of_the_cache_is_replayed_and_drafts_are_not(recorded: Path) -> None:
+    """With an fp8 cache the kernels take less of the measured time, the host more."""
+    meta = recorded / "meta.json"
+    given = json.loads(meta.read_text())
+    fitted = {}
+    for dtype in ("auto", "bfloat16", "fp8_e4m3"):
+        given["engine_kwargs"] = {"max_num_seqs": 4, "kv_cache_dtype": dtype}
+        meta.write_text(json.dumps(given))
+        found = json.loads(run("--replay", recorded, "--accelerator", "h100", "--json", "-"))
+        assert found["settings"]["kv_cache_dtype"] == dtype
+        fitted[dtype] = found["per_step_s"]
+    assert fitted["auto"] == fitted["bfloat16"] != fitted["fp8_e4m3"]
+    for change, sentence in (
+        ({"kv_cache_dtype": "nvfp4"}, "kv_cache_dtype is 'nvfp4'; allowed: auto, fp8"),
+        ({"quantization": "fp8"}, r"quantised llama-3.1-8b when it started \(fp8\)"),
+        ({"speculative_config": {"method": "mtp"}}, "the server drafted tokens"),
+    ):
+        given["engine_kwargs"] = change
+        meta.write_text(json.dumps(given))
+        with pytest.raises(InputError, match=sentence):
+            run("--replay", recorded, "--accelerator", "h100")
+
+
 def test_a_run_on_several_gpus_is_replayed_on_an_accelerator(recorded: Path) -> None:
     """Measured tokens take 11 ms: what two H100s, in either way, do not take is the host's."""
     meta = recorded / "meta.json"

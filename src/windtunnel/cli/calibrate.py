@@ -28,6 +28,7 @@ from windtunnel.models.calibration.calibrate import (
 )
 from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.catalog.shapes import PLAIN_BYTES, ModelShape
 from windtunnel.models.step_time.measurements import Measurement, read_measurements
 from windtunnel.models.step_time.model import Longer, StepTimeModel
 from windtunnel.models.step_time.physics import Ranks
@@ -216,6 +217,7 @@ def _step_times(
             )
         return read_table(tables, shape).with_per_step
     gpu = resolve_accelerator(accelerator)
+    shape = _as_recorded(shape, run, tables)
     if run.data_parallel > 1 and not shape.is_mixture:
         what = f"{shape.name} has no experts to share: its {run.data_parallel} ranks are servers"
         raise InputError(what, where=str(tables), hint="record and replay each of them")
@@ -225,6 +227,25 @@ def _step_times(
     if run.pipeline_parallel > 1:
         model = pipelined(model, shape, gpu, run.pipeline_parallel, run.max_num_batched_tokens)
     return partial(Longer, model)
+
+
+def _as_recorded(shape: ModelShape, run: RecordedRun, tables: Path) -> ModelShape:
+    """The shape with the recorded server's data type of the KV cache."""
+    if run.quantization and min(shape.weight_bytes, shape.expert_weight_bytes) >= PLAIN_BYTES:
+        what = f"the server quantised {shape.name} when it started ({run.quantization:.40})"
+        hint = f"name a quantised model, such as --model {shape.name}-fp8"
+        raise InputError(what, where=str(tables), hint=hint)
+    dtype = run.kv_cache_dtype
+    if dtype == "auto":
+        return shape
+    if dtype not in KV_BYTES:
+        what = f"kv_cache_dtype is {dtype!r:.40}"
+        raise InputError(what, where=str(tables), allowed=f"auto, {', '.join(KV_BYTES)}")
+    return msgspec.structs.replace(shape, kv_bytes=KV_BYTES[dtype])
+
+
+KV_BYTES = {"fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "bfloat16": 2.0, "float16": 2.0}
+"""Bytes of a cached number, by vLLM's names of data types."""
 
 
 def _recorded(run: RecordedRun, kv_blocks: int | None, scheduling: str | None) -> RecordedRun:

@@ -88,6 +88,8 @@ class RecordedRun(msgspec.Struct, frozen=True):
     data_parallel: Degree = 1
     pipeline_parallel: Degree = 1
     expert_parallel: bool = False
+    kv_cache_dtype: str = "auto"
+    quantization: str = ""
 
     @property
     def gpus(self) -> int:
@@ -211,7 +213,12 @@ def _with_settings(
         "prefix_caching": _first("enable_prefix_caching", given),
         "long_prefill_threshold": _first("long_prefill_token_threshold", resolved, given),
         "expert_parallel": _first("enable_expert_parallel", given),
+        "kv_cache_dtype": _first("kv_cache_dtype", _section(meta, "resolved_config"), given),
+        "quantization": _first("quantization", given),
     }
+    if given.get("speculative_config"):
+        what = "the server drafted tokens (speculative_config), which are not replayed"
+        raise InputError(what, where=where, allowed="a run without drafts")
     for degree in ("tensor_parallel", "data_parallel", "pipeline_parallel"):
         fields[degree] = _first(f"{degree}_size", given)
     if fields["async_scheduling"] is None:
