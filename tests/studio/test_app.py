@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 import windtunnel as wt
 from tests.twin.runs import BUSY
+from windtunnel.analysis.figures import SECONDS, text_of
 from windtunnel.cli.main import main
 from windtunnel.studio.app import Studio, is_loopback
 from windtunnel.studio.attached import MetricsReading, charts, parse
@@ -162,6 +163,8 @@ def test_a_finished_run_is_shown_as_its_files_say(client: TestClient, folder: Pa
     (line,) = client.get("/api/runs").json()
     assert line["id"] == "busy-1"
     assert line["completed"] == result["requests"]["completed"]
+    assert line["ttft_p99"] == text_of(SECONDS, result["latency"]["ttft"]["p99"])
+    assert line["cost"] == "-"  # it has no prices
     shown = client.get("/api/runs/busy-1").json()
     assert sum(shown["series"]["completed"]) == result["requests"]["completed"]
     asked = client.get("/api/runs/busy-1/explain", params={"request": 0}).json()

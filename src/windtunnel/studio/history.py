@@ -12,7 +12,7 @@ import msgspec
 from windtunnel.analysis.comparison import compared, figures_of
 from windtunnel.analysis.explain.overview import lost_in_words, overview
 from windtunnel.analysis.explain.run import RunReader
-from windtunnel.analysis.figures import DOLLARS, text_of
+from windtunnel.analysis.figures import DOLLARS, SECONDS, text_of
 from windtunnel.analysis.run_folder import RESULT, TIMELINE, result_of, series_of
 from windtunnel.core.errors import InputError, OutputError, WindtunnelError, os_reason
 from windtunnel.report.page.headline import tiles
@@ -82,8 +82,8 @@ class RunHistory:
             "written": path.stat().st_mtime,
             "completed": requests["completed"],
             "arrived": requests["arrived"],
-            "ttft_p99": _number(result["latency"]["ttft"]["p99"]),
-            "cost": _number(result["cost"]["total"]),
+            "ttft_p99": text_of(SECONDS, _number(result["latency"]["ttft"]["p99"])),
+            "cost": text_of(DOLLARS, _number(result["cost"]["total"]) or None),
             "partial": result["partial"],
         }
 

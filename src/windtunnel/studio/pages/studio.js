@@ -216,7 +216,7 @@ async function listRuns() {
     choose.addEventListener("change", () => { if (choose.checked) state.chosen.add(run.id); else state.chosen.delete(run.id); mayCompare(); });
     const link = made("a", run.id, { href: `#run/${encodeURIComponent(run.id)}` });
     const cells = [choose, link, `${run.completed.toLocaleString("en")} of ${run.arrived.toLocaleString("en")}${run.partial ? ", partial" : ""}`,
-      run.ttft_p99 === null ? "-" : run.ttft_p99 < 1 ? `${brief(run.ttft_p99 * 1000)} ms` : `${brief(run.ttft_p99)} s`, run.cost ? `$${brief(run.cost)}` : "-", new Date(run.written * 1000).toLocaleString()];
+      run.ttft_p99, run.cost, new Date(run.written * 1000).toLocaleString()];
     cells.forEach((cell, place) => { const td = made("td", null, place > 1 && place < 5 ? { class: "num" } : {}); td.append(cell); row.append(td); });
     return row;
   }));
