@@ -157,8 +157,11 @@ def outcome(point: Point) -> Outcome:
 
 
 def _evidence(result: dict[str, Any]) -> str:
-    """How far the result says that its step times can be trusted."""
-    wanted = ("calibration",)
+    """How far the result says that its step times, and figures of full servers, can be trusted.
+
+    Findings on how much was simulated are left out: they follow from the number of requests here.
+    """
+    wanted = ("calibration", "saturation")
     found: list[str] = [
         one["severity"] for one in result["trust"]["findings"] if one["code"] in wanted
     ]
@@ -239,7 +242,7 @@ def _print_point(one: Outcome) -> None:
             f"{figure} {scale * one.simulated[figure]:.4g} {unit} for {scale * value:.4g} "
             f"({one.error(figure):+.1%})"
         )
-    print(f"{one.title}: {', '.join(cells)}; step times {one.verdict}", flush=True)
+    print(f"{one.title}: {', '.join(cells)}; trust {one.verdict}", flush=True)
 
 
 def _claims(found: Sequence[Outcome]) -> None:
