@@ -58,3 +58,5 @@ def test_a_hint_follows_no_full_stop() -> None:
     error = InputError("the server said: No such model.", hint="is its name right?")
     assert str(error) == "the server said: No such model (is its name right?)"
     assert str(InputError("Nothing more to say.")) == "Nothing more to say."
+    cut = InputError("it is 99999...", allowed="at most 9")
+    assert str(cut) == "it is 99999...; allowed: at most 9"

@@ -46,7 +46,7 @@ class WindtunnelError(Exception):
 
     def __str__(self) -> str:
         sentence = f"{self.where}: {self.what}" if self.where else self.what
-        if self.allowed or self.hint:
+        if (self.allowed or self.hint) and not sentence.endswith("..."):  # of a value cut short
             sentence = sentence.removesuffix(".")  # of what a server said
         if self.allowed:
             sentence += f"; allowed: {self.allowed}"
