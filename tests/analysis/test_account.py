@@ -74,7 +74,7 @@ serving:
     - {name: main, $servers, engine: {kv_blocks: $blocks, max_num_seqs: $slots},
        step_time: {model: linear, fixed: 20ms, per_prefill_token: 50us, per_decode: $decode}}
   startup: {load: {mean: $load}}
-  router: {policy: least-loaded}
+  router: {policy: $router}
 $more
 """
 """Three servers that have time to spare."""
@@ -87,6 +87,7 @@ CALM = {
     "slots": "16",
     "decode": "1ms",
     "load": "15s",
+    "router": "least-loaded",
     "more": "",
 }
 BURST = {
@@ -452,3 +453,56 @@ def test_a_fault_has_the_seconds_that_the_same_run_without_it_lacks(
     wrong_s = sum(abs(one - other) for one, other in zip(costs, blamed, strict=True))
     assert sum(costs) > 10.0
     assert wrong_s < 0.4 * sum(costs)
+
+
+BLIND = "{at: $at, kind: metric-blackout, for: 20s, readers: [autoscaler]}"
+BESIDE = {
+    "a crash while the autoscaler has no metrics": (
+        BURST | {"load": "8s", "more": LOOKS},
+        BLIND,
+        "{at: $soon, kind: engine-crash, select: {count: 1}}",
+        0.45,
+    ),
+    "the same on a pool that starts servers at once": (
+        BURST | {"load": "1s", "more": LOOKS},
+        BLIND,
+        "{at: $soon, kind: engine-crash, select: {count: 1}}",
+        0.4,
+    ),
+    "a slow machine whose router sees its queue": (
+        BURST | {"more": ""},
+        "{at: $soon, kind: slow-machine, factor: 4, for: 8s, select: {pool: main, server: 1}}",
+        "",
+        0.7,
+    ),
+    "a slow machine whose router does not": (
+        BURST | {"more": "", "router": "round-robin"},
+        "{at: $soon, kind: slow-machine, factor: 4, for: 8s, select: {pool: main, server: 1}}",
+        "",
+        0.4,
+    ),
+}
+"""Two faults, of which the first is judged, and by how much its seconds may be off."""
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_fault_beside_another_has_the_seconds_that_the_run_without_it_lacks(
+    name: str, tmp_path: Path
+) -> None:
+    values, first, second, most = BESIDE[name]
+    texts = [", ".join(filter(None, faults)) for faults in ((first, second), (second,))]
+    faulty, base = (values | {"more": f"{values['more']}\nfaults: [{faults}]"} for faults in texts)
+    run, rows = run_of(tmp_path / "run", faulty, 1, 10.0)
+    base_run, without = run_of(tmp_path / "base", base, 1, 10.0)
+    (judged,) = [
+        one.id for one in run.history.faults.values() if one.kind in first.replace(",", "").split()
+    ]
+    costs, blamed = [], []
+    for row in rows.values():
+        costs.append(took_s(run, row) - took_s(base_run, without[row.id]))
+        causes = ranked(run, account(run, row))
+        blamed.append(sum(one.seconds for one in causes if judged in one.ids))
+    untouched = [each for each, cost in zip(blamed, costs, strict=True) if abs(cost) < 1e-3]
+    assert sum(costs) > 10.0
+    assert sum(blamed) == pytest.approx(sum(costs), rel=most)
+    assert sum(untouched) < 0.05 * sum(costs)

@@ -103,7 +103,7 @@ def test_a_request_is_explained_down_to_the_machine_and_to_the_decision(surge: P
     (queue, *_) = found["phases"]
     assert queue["name"] == "queue"
     assert found["ttft"] > 10.0
-    (chain,) = found["chains"]
+    chain, load = found["chains"]
     layers = [step["layer"] for step in chain["steps"]]
     assert layers[:6] == ["server", "pool", "pool", "autoscaler", "server", "machine"]
     _, pool, since, decided, came, machine = chain["steps"][:6]
@@ -120,9 +120,13 @@ def test_a_request_is_explained_down_to_the_machine_and_to_the_decision(surge: P
     # All parts together are the time from the first that was queued until the server was ready.
     ready_s = came["time"] + sum(came["seconds"].values())
     assert sum(root["seconds"].values()) == pytest.approx(ready_s - since["time"])
+    # Each part has its share of what the servers cost that were not ready.
+    assert load["steps"] == chain["steps"]
+    assert (load["root"]["layer"], load["root"]["cause"]) == ("server", "cold start")
+    assert load["root"]["says"].endswith("of which 30.0 s to load the model")
     causes = {cause["cause"]: cause["seconds"] for cause in found["causes"]}
-    assert list(causes) == ["machine", "decode", "quota", "prefill"]
-    assert causes["quota"] < 0.05 * found["e2e"]  # the 15 servers that were refused
+    assert list(causes) == ["machine", "cold start", "decode", "queue", "prefill"]
+    assert causes["machine"] > causes["cold start"] > 0.3 * found["ttft"]
     assert sum(cause["seconds"] for cause in found["causes"]) == pytest.approx(found["e2e"])
     assert max(root["seconds"], key=root["seconds"].__getitem__).endswith("to be created")
 
@@ -135,6 +139,8 @@ def test_the_same_in_words(surge: Path) -> None:
         r"root cause \(machine\): main \d was ready after [\d.]+ s, of which 60.0 s for", words
     )
     assert "[fleet-1]" in text
+    assert words.count("main 0 had 43 queued") == 1  # the steps to both causes are shown once
+    assert words.count("root cause (") == 2
 
 
 def test_a_request_that_waited_for_nothing_blames_nobody(surge: Path) -> None:
@@ -561,7 +567,11 @@ def test_a_cause_of_several_decisions_is_one_line_and_the_headline_one_sentence(
 ) -> None:
     causes = [one["cause"] for one in data(surge)["causes"]]
     assert len(set(causes)) == len(causes)
-    run = run_of(SURGE.replace("max: 4}", "max: 2}"), tmp_path)
+    limited = SURGE.replace("max: 4}", "max: 2}")
+    run = run_of(limited, tmp_path)  # more servers would have come after the last request
+    assert "quota" not in [one["cause"] for one in data(run)["causes"]]
+    at_once = limited.replace("mean: 30s", "mean: 1s").replace("mean: 60s", "mean: 1s")
+    run = run_of(at_once, tmp_path)
     (quota,) = [one for one in data(run)["causes"] if one["cause"] == "quota"]
     assert len(quota["ids"]) == 3
     assert re.search(

@@ -94,6 +94,21 @@ class Series(msgspec.Struct, frozen=True):
         first = int(short[-1]) if len(short) else 0
         return min(time_s, float(self.times[first]) if len(short) else 0.0)
 
+    def surplus(self, owner: Owner, time_s: float) -> float:
+        """How many more requests are queued on a server than on others of its pool on average."""
+        import numpy as np
+
+        others = [at for at, (name, _) in enumerate(self.names) if name == owner[0]]
+        place, sample = self.place_of(owner), self.sample_at(time_s)
+        if place is None or len(others) < 2:
+            return 0.0
+        others.remove(place)
+        waiting = self.servers["waiting"][sample]
+        here = waiting[others]
+        here = here[~np.isnan(here)]
+        queued = float(np.nan_to_num(waiting[place]))
+        return max(0.0, queued - float(here.mean())) if len(here) else 0.0
+
     def queued_for_s(self, pool: str, time_s: float) -> float:
         """About how long the first of a pool's queue has waited: since so many have arrived."""
         import numpy as np

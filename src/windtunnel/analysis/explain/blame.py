@@ -12,6 +12,8 @@ from windtunnel.analysis.explain.coming import (
     coming_of,
     how_came,
     outlasts,
+    usual_start_s,
+    why_late,
 )
 from windtunnel.analysis.explain.history import (
     BLINDS,
@@ -25,6 +27,7 @@ from windtunnel.analysis.explain.history import (
     READY,
     SLOWS,
     STARTING,
+    UNSEEN,
     ControlHistory,
     FaultHistory,
     LoggedEvent,
@@ -57,6 +60,7 @@ from windtunnel.analysis.explain.steps import (
 if TYPE_CHECKING:
     from windtunnel.analysis.explain.pool_sizes import PoolSizes, Shortage
     from windtunnel.analysis.explain.run import ExplainedRun
+    from windtunnel.analysis.phases import Owner
 
 
 MOST_NAMED = 3
@@ -74,6 +78,8 @@ class Blame(msgspec.Struct, frozen=True):
     """None: it can explain all of the wait."""
     own: list[Missing] = []
     """Those that are the server of the wait itself, and slower."""
+    roots: list[tuple[CauseStep, float]] = []
+    """If there are several: each, and its share."""
 
 
 class CapacityCause(msgspec.Struct, frozen=True):
@@ -111,7 +117,10 @@ def causes_of(
         if place and seconds < whole_s and slow is None and blames[place].missing is None:
             with_all = f"the servers that were missing explain {took(whole_s - seconds)} of it"
             more.append(CauseStep(wait.start_s, POOL, with_all))
-        found.append(CapacityCause(CauseChain("", [*steps, *more], blames[place].root), seconds))
+        roots = blames[place].roots or [(blames[place].root, 1.0)]
+        for at, part_s in shares_of(seconds, enumerate(share * seconds for _, share in roots)):
+            chain = CauseChain("", [*steps, *more], roots[at][0])
+            found.append(CapacityCause(chain, part_s))
     return found
 
 
@@ -130,6 +139,8 @@ def _most(
         if blame.missing is None or wait.end_s <= wait.start_s or not wait.queued:
             found.append(None)
             continue
+        if before_s >= wait.end_s - wait.start_s:
+            break  # nothing is left for the others
         missing += blame.missing
         saved = saved_s(sizes, missing, span)
         if any(one.start_s <= wait.since_s and wait.start_s < one.end_s for one in missing):
@@ -168,9 +179,7 @@ def _blames(run: ExplainedRun, wait: CapacityWait) -> tuple[list[CauseStep], lis
         for fault in history.faults_of(life):
             taken.setdefault(fault.id, []).append(life)
     faults = [
-        one
-        for one in history.faults.values()
-        if one.overlaps(wait.since_s, wait.end_s) or one.id in taken
+        one for one in history.felt if one.overlaps(wait.since_s, wait.end_s) or one.id in taken
     ]
     steps += [of_fault(one) for one in faults[:MOST_NAMED]]
     steps += [loss(history, life) for life in lost[:MOST_NAMED]]
@@ -180,27 +189,33 @@ def _blames(run: ExplainedRun, wait: CapacityWait) -> tuple[list[CauseStep], lis
         if (blame := _of_fault(run, one, taken.get(one.id, []), wait)).missing or blame.own
     ]
     coming = coming_of(run, wait)
-    late = []
+    late: list[Blame] = []
     if coming:
-        more, root = how_came(history, coming, wait)
+        struck = {life.server for life in lost if history.faults_of(life)}
+        own = [
+            one for one in coming if one.instead_of is None or one.instead_of.server not in struck
+        ]
+        more, _ = how_came(history, own or coming, wait)
         steps += more
-        delays = DelayedServers(history, coming, wait)
+        look_s = run.scenario["scaling"]["timing"]["interval_s"] if run.result["scaling"] else 0.0
+        delays = DelayedServers(history, coming, wait, look_s)
         for fault in faults:
-            blinded = root.layer == AUTOSCALER and _blinds(fault)
+            blinded = _blinds(fault)
             if (blinded or fault.kind in SHUTS) and (missing := delays.by(fault, blinded=blinded)):
                 blames.append(Blame(of_fault(fault), missing))
-        struck = [life for life in lost if history.faults_of(life)]
-        late = [Blame(root, delays.left(struck))]
+        roots = why_late(history, own or coming, wait, delays)
+        late = [Blame(roots[0][0], delays.left(own), roots=roots)]
     limited = limits_on(history, wait)
     steps += limited
-    limits = [Blame(limited[0], refused_in(history, wait))] if limited else []
+    refused = refused_in(history, wait, usual_start_s(run, wait.pool)) if limited else []
+    limits = [Blame(limited[0], refused)] if limited else []
     blames += [*limits, *late] if not coming or outlasts(coming, wait) else [*late, *limits]
     spare = [life for life in lost if not history.faults_of(life)]
     if spare:
         blames.append(Blame(loss(history, spare[0]), _taken(run, spare, wait)))
-    elif not late and not limits and (refused := refused_before(history, wait)):
-        steps += refused
-        blames.append(Blame(refused[0], None))
+    elif not late and not limits and (before := refused_before(history, wait)):
+        steps += before
+        blames.append(Blame(before[0], None))
     recycled = _recycled(history, wait)
     if recycled is not None:
         steps.append(recycled.root)
@@ -252,10 +267,36 @@ def _of_fault(
             left_s = None if life is None else life.left_s
             until_s = min(fault.felt_until_s, INFINITE if left_s is None else left_s)
             share = disturbed(run, fault, pool, min(until_s, wait.end_s))
-            missing.append(Missing(fault.at_s, until_s, share, slower))
-            if slower and wait.server == f"{pool} {number}":
-                own = missing[-1:]
+            found = Missing(fault.at_s, until_s, share, slower)
+            if not slower or not wait.server:
+                missing.append(found)
+                continue
+            before, held = _until_it_came(run, found, (pool, int(number)), wait.start_s)
+            missing += before
+            if wait.server == f"{pool} {number}":
+                own = [*held, msgspec.structs.replace(found, start_s=max(fault.at_s, wait.start_s))]
     return Blame(of_fault(fault), missing, own)
+
+
+def _until_it_came(
+    run: ExplainedRun, slower: Missing, owner: Owner, start_s: float
+) -> tuple[list[Missing], list[Missing]]:
+    """What a slower server lost until a request was queued on a server: for all servers, and for
+    those that were queued on it.
+
+    Routers that see its queue send requests to others, which is why these wait, too. What is left
+    on it, more than on others, delays only its own.
+    """
+    end_s = min(slower.end_s, start_s)
+    if end_s <= slower.start_s:
+        return [], []
+    place = run.series.place_of(owner)
+    slots = run.slots[place] if place is not None else 0
+    held_s = run.series.surplus(owner, start_s) * on_server_s(run) / slots if slots else 0.0
+    held = min(slower.servers, held_s / (end_s - slower.start_s))
+    parts = (slower.servers - held, held)
+    all_, own = (msgspec.structs.replace(slower, end_s=end_s, servers=part) for part in parts)
+    return [all_], [own]
 
 
 def disturbed(run: ExplainedRun, fault: FaultHistory, pool: str, at_s: float) -> float:
@@ -322,7 +363,10 @@ def of_fault(fault: FaultHistory) -> CauseStep:
 
 
 def _blinds(fault: FaultHistory) -> bool:
-    return fault.kind in BLINDS or fault.restarts("autoscaler")
+    """Whether it keeps metrics from the autoscaler, or the autoscaler from deciding."""
+    if fault.kind in UNSEEN:
+        return True
+    return fault.kind in (*BLINDS, "controller-restart") and AUTOSCALER in fault.subjects
 
 
 def _keeps_blind(history: ControlHistory, fault: FaultHistory, wait: CapacityWait) -> bool:

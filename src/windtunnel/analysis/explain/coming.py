@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from math import nextafter
+from math import ceil, nextafter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3
 """Limit on the faults, losses and reasons that are listed individually."""
+MOST_COMING = 10
+"""Limit on the servers whose delays are divided by cause."""
 SHUTS = ("quota-exhaustion", "provider-outage", "capacity-shortage")
 """Faults in which the provider creates no machines."""
 INFINITE = float("inf")
@@ -59,7 +61,8 @@ def coming_of(run: ExplainedRun, wait: CapacityWait) -> list[ReplicaLife]:
     """Replicas that were pending or starting during the wait or the queue before it; the first
     ready one first.
 
-    If there were none: those that the autoscaler requested next, if the queue lasted until then.
+    If it had requested none of these: those that the autoscaler requested next, if the queue lasted
+    until then.
     """
     pool = [life for life in run.history.lives if life.pool == wait.pool]
     found = [
@@ -70,7 +73,8 @@ def coming_of(run: ExplainedRun, wait: CapacityWait) -> list[ReplicaLife]:
         and life.since.get(GONE, INFINITE) > wait.since_s
         and life.since.get(READY) != life.asked_s
     ]
-    found = found or _requested_next(run, pool, wait)
+    if all(life.instead_of is not None for life in found):
+        found += _requested_next(run, pool, wait)
     found.sort(key=lambda life: (life.since.get(READY, INFINITE), life.server))
     return found
 
@@ -89,19 +93,28 @@ def _requested_next(
 
 
 class DelayedServers:
-    """What faults delayed servers by, and what is left of each delay."""
+    """What faults delayed servers by, and what is left of each delay.
+
+    `look_s`: the autoscaler's interval.
+    """
 
     def __init__(
-        self, history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait
+        self,
+        history: ControlHistory,
+        coming: list[ReplicaLife],
+        wait: CapacityWait,
+        look_s: float = 0.0,
     ) -> None:
         self._history = history
         self._coming = coming
         self._wait = wait
+        self._look_s = look_s
         self._ready = {life.server: _came_s(life) for life in coming}
         """When each would have been ready without the faults so far."""
         came = [life.since[READY] - life.asked_s for life in coming if READY in life.since]
         self._usual_s = min(came, default=0.0)
         """How long one takes from the request on, for those that never came."""
+        self._due: dict[tuple[int, Cause], float] = {}
 
     def by(self, fault: FaultHistory, *, blinded: bool) -> list[Missing]:
         """The servers that a fault delayed, each for at most the time that the fault lasted.
@@ -111,7 +124,7 @@ class DelayedServers:
         found = []
         for life in self._coming:
             if blinded:
-                late_s = fault.overlap_s(self._wait.since_s, life.asked_s)
+                late_s = self._unseen_s(life, fault)
             else:
                 late_s = self._without_machine_s(life, fault)
             ready_s = self._ready[life.server]
@@ -123,7 +136,22 @@ class DelayedServers:
                 asked_s = life.asked_s - late_s if blinded else life.asked_s
                 self._ready[life.server] = asked_s + self._usual_s
             found.append(Missing(self._ready[life.server], ready_s))
+            due = life.server, Cause.AUTOSCALER if blinded else Cause.MACHINE
+            self._due[due] = self._due.get(due, 0.0) + late_s
         return found
+
+    def _unseen_s(self, life: ReplicaLife, fault: FaultHistory) -> float:
+        """How much earlier the autoscaler would have requested a server: by the evaluations that it
+        missed, one per interval."""
+        decision = self._history.decisions.get(life.by)
+        if life.instead_of is not None or decision is None or not self._look_s:
+            return 0.0  # no autoscaler requested it
+        seen_s: float = decision.data["seen"]
+        first_s = max(self._wait.since_s, fault.at_s)
+        missed = int((seen_s - first_s) / self._look_s)
+        after_s = max(0.0, seen_s - fault.felt_until_s)  # evaluations after it requested nothing
+        after = max(0, ceil(after_s / self._look_s) - 1)
+        return max(0, missed - after) * self._look_s
 
     def _without_machine_s(self, life: ReplicaLife, fault: FaultHistory) -> float:
         """How long a server waited for the creation of its machine to begin while a fault let none
@@ -137,15 +165,31 @@ class DelayedServers:
             return 0.0  # its machine was already there
         return fault.overlap_s(life.asked_s, life.since.get(GONE, self._wait.end_s))
 
-    def left(self, struck: list[ReplicaLife]) -> list[Missing]:
-        """The servers from the beginning of the queue on until they would have been ready, without
-        those that replace servers which a fault took."""
-        taken = {life.server for life in struck}
-        return [
-            Missing(self._wait.since_s, self._ready[life.server])
-            for life in self._coming
-            if life.instead_of is None or life.instead_of.server not in taken
-        ]
+    def left(self, lives: list[ReplicaLife]) -> list[Missing]:
+        """Servers from the beginning of the queue on until they would have been ready."""
+        return [Missing(self._wait.since_s, self._ready[life.server]) for life in lives]
+
+    def left_of(self, life: ReplicaLife, cause: Cause, seconds: float) -> float:
+        """What faults leave of the part of a delay that has a cause."""
+        return max(0.0, seconds - self._due.get((life.server, cause), 0.0))
+
+
+def usual_start_s(run: ExplainedRun, pool: str) -> float:
+    """How long a server of a pool takes from the autoscaler's request until it is ready: the median
+    of those that came; if none did, the mean times of the scenario."""
+    came = sorted(
+        life.since[READY] - life.asked_s
+        for life in run.history.lives
+        if life.pool == pool and life.by and life.instead_of is None and READY in life.since
+    )
+    if came:
+        return came[len(came) // 2]
+    startup, fleet = run.scenario["serving"].get("startup"), None
+    if run.scenario.get("infrastructure"):
+        fleet = run.scenario["infrastructure"].get("fleet")
+    created = [one["provisioning"]["mean_s"] for one in fleet["pools"]] if fleet else []
+    load_s: float = startup["load"]["mean_s"] if startup else 0.0
+    return load_s + max(created, default=0.0)
 
 
 def _came_s(life: ReplicaLife) -> float:
@@ -188,16 +232,56 @@ def how_came(
     missing = [life for life in coming if STARTING not in life.since]
     if missing:
         steps += [step for step in _held(history, missing, wait) if step not in steps]
-    asking = _until_requested(history, first, wait)
-    if asking and first.asked_s > wait.helps_until_s:
-        return steps, _longest(asking, first, "requested")
-    if READY not in first.since:
-        held = _held(history, [first], wait)
-        return steps, held[-1] if held else _way(first)
-    parts = _parts(history, first, wait)
+    return steps, max(_roots(history, first, wait), key=lambda one: one[1])[0]
+
+
+def why_late(
+    history: ControlHistory,
+    lives: list[ReplicaLife],
+    wait: CapacityWait,
+    delays: DelayedServers,
+) -> list[tuple[CauseStep, float]]:
+    """The causes that servers were not ready earlier, and the share of each in their delays.
+
+    The first servers to be ready stand for the others.
+    """
+    lives = [life for life in lives if life.asked_s <= wait.helps_until_s] or lives
+    first = _closest(history, lives, wait)
+    roots: dict[str, CauseStep] = {}
+    seconds: dict[str, float] = {}
+    for life in [first, *(one for one in lives[:MOST_COMING] if one is not first)]:
+        for root, took_s in _roots(history, life, wait):
+            roots.setdefault(root.cause, root)
+            left_s = delays.left_of(life, Cause(root.cause), took_s)
+            seconds[root.cause] = seconds.get(root.cause, 0.0) + left_s
+    total_s = sum(seconds.values())
+    if not total_s:
+        return [(next(iter(roots.values())), 1.0)]
+    found = [(root, seconds[cause] / total_s) for cause, root in roots.items() if seconds[cause]]
+    return sorted(found, key=lambda one: -one[1])
+
+
+def _roots(
+    history: ControlHistory, life: ReplicaLife, wait: CapacityWait
+) -> list[tuple[CauseStep, float]]:
+    """The causes of the delay of one server, and the seconds of each."""
+    asking = _until_requested(history, life, wait)
+    if asking and life.asked_s > wait.helps_until_s:
+        return [(_longest(asking, life, "requested"), sum(part.seconds for part in asking))]
+    if READY not in life.since:
+        held = _held(history, [life], wait)
+        until_s = life.since.get(GONE, history.happenings[-1].time)
+        return [(held[-1] if held else _way(life), until_s - life.asked_s)]
+    parts = _parts(history, life, wait)
     # A gang cannot be placed before its machine arrives: placing it after the wait is no cause.
     begun = [part for part in parts if part.layer != GANG or part.at_s <= wait.helps_until_s]
-    return steps, _longest(parts, first, "ready", begun or parts[:1])
+    alike: dict[Cause, list[DelayPart]] = {}
+    for part in begun or parts[:1]:
+        alike.setdefault(part.cause, []).append(part)
+    return [
+        (_longest(parts, life, "ready", among), sum(part.seconds for part in among))
+        for among in alike.values()
+    ]
 
 
 def _closest(history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait) -> ReplicaLife:

@@ -53,6 +53,8 @@ BLINDS = (
     "partial-scrape",
 )
 """Faults, besides restarts, that make an autoscaler late or wrong."""
+UNSEEN = ("partial-scrape",)
+"""Of these, those that name the servers that are not seen, not the controller that sees less."""
 UNSCHEDULABLE, SCHEDULED = "gang.Unschedulable", "gang.Scheduled"
 PENDING, STARTING, READY, DRAINING, GONE = STATES = (
     "pending",
@@ -124,6 +126,11 @@ class ReplicaLife(msgspec.Struct):
     def left_s(self) -> float | None:
         """When it stopped taking requests; None if it never did."""
         return self.since.get(DRAINING, self.since.get(GONE))
+
+    @property
+    def replaces(self) -> int | None:
+        """The lost server that it replaces; None if it replaces none."""
+        return None if self.instead_of is None else self.instead_of.server
 
     @property
     def was_lost(self) -> bool:
@@ -388,9 +395,14 @@ class ControlHistory:
     def faults_of(self, life: ReplicaLife) -> list[FaultHistory]:
         """The faults that ended a replica."""
         if life.server not in self._struck:
-            struck = [fault for fault in self.faults.values() if life.is_struck_by(fault)]
+            struck = [fault for fault in self.felt if life.is_struck_by(fault)]
             self._struck[life.server] = struck
         return self._struck[life.server]
+
+    @cached_property
+    def felt(self) -> list[FaultHistory]:
+        """The faults that hit something."""
+        return [fault for fault in self.faults.values() if fault.subjects]
 
     @cached_property
     def replaced_s(self) -> dict[int, float]:

@@ -53,16 +53,18 @@ def limits_on(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
     return _limits_of(limited[-1]) if limited else []
 
 
-def refused_in(history: ControlHistory, wait: CapacityWait) -> list[Missing]:
-    """The servers that limits on the autoscaler refused, from each decision to the next."""
+def refused_in(history: ControlHistory, wait: CapacityWait, start_s: float = 0.0) -> list[Missing]:
+    """The servers that limits on the autoscaler refused, from each decision to the next.
+
+    `start_s`: how long they would have taken to be ready.
+    """
     decisions = [one for one in history.by_pool.get(wait.pool, []) if one.time <= wait.end_s]
     ends = [*(one.time for one in decisions[1:]), INFINITE]
     found: list[Missing] = []
     for one, end_s in zip(decisions, ends, strict=True):
         more = one.data["recommended"] - one.data["target"]
-        if more > 0 and end_s > wait.since_s:
-            start_s = one.time if found else min(one.time, wait.since_s)
-            found.append(Missing(start_s, end_s, more))
+        if more > 0 and end_s + start_s > wait.since_s:
+            found.append(Missing(one.time + start_s, end_s + start_s, more))
     return found
 
 

@@ -285,10 +285,13 @@ def _slow(found: SlowRequest, word: str) -> Slow:
 def important(history: ControlHistory) -> list[CauseStep]:
     """What went wrong and the largest size changes, with half of the places reserved for the
     latter; in chronological order."""
-    wrong = [
-        CauseStep(one.at_s, FAULT, f"{one.kind} of {one.struck(3)}", [one.id])
-        for one in history.faults.values()
-    ]
+    wrong = _together(
+        (
+            (one.name, one.kind),
+            CauseStep(one.at_s, FAULT, f"{one.kind} of {one.struck(3)}", [one.id]),
+        )
+        for one in history.felt
+    )
     ended = [one for one in history.happenings if one.kind.removeprefix("gang.") in TERMINATIONS]
     wrong += _together(
         (

@@ -21,6 +21,8 @@ from windtunnel.report.terminal.layout import INDENT, NARROW, print_table, say
 
 SHOWN_TRIES = 5
 """Of the lost tries of a request, so many first and last ones are listed."""
+SHOWN_CAUSES = 8
+"""So many causes of a request have a row of their own."""
 
 BRIEF_S = 60.0
 """Phases of a shorter request have their times in tenths of a second."""
@@ -41,7 +43,8 @@ def show(explained: Explained, more: str, console: Console) -> None:
 def _request(one: ExplainedRequest, console: Console) -> None:
     say(console, one.headline, "bold")
     console.print()
-    rows, brief = [], one.e2e < BRIEF_S
+    rows: list[tuple[str, ...]] = []
+    brief = one.e2e < BRIEF_S
     for phase in one.phases:
         share = _share(phase.took_s, one)
         ends = (moment(phase.start_s, tenths=brief), moment(phase.end_s, tenths=brief))
@@ -60,14 +63,19 @@ def _request(one: ExplainedRequest, console: Console) -> None:
         heads = ("lost tries", "sent", "running", "first token", "given up", "because")
         print_table(console, heads, tries)
     console.print()
-    costs = [(cause.cause, took(cause.seconds), _share(cause.seconds, one)) for cause in one.causes]
-    print_table(console, ("cause", "took", "share"), costs)
+    costs = [(cause.cause, cause.seconds) for cause in one.causes[:SHOWN_CAUSES]]
+    if rest := one.causes[SHOWN_CAUSES:]:
+        costs.append((f"{len(rest):,} more", sum(cause.seconds for cause in rest)))
+    rows = [(cause, took(seconds), _share(seconds, one)) for cause, seconds in costs]
+    print_table(console, ("cause", "took", "share"), rows)
+    shown: list[CauseStep] = []
     for chain in one.chains:
         console.print()
         say(console, f"why {chain.about}", "bold")
         for step in chain.steps:
-            if step.says != chain.root.says:  # the last line has it
+            if step not in shown and step.says != chain.root.says:  # the last line has it
                 _step(step, console)
+        shown += chain.steps
         ids = f" [{', '.join(chain.root.ids)}]" if chain.root.ids else ""
         _line(f"root cause ({chain.root.layer}): {chain.root.says}{ids}", console)
 
