@@ -1,9 +1,11 @@
 """Who asked for a replica, and whose place it takes, from the log of a run."""
 
+from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from windtunnel.analysis.explain.blame import why_short
 from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent
@@ -11,8 +13,10 @@ from windtunnel.analysis.explain.limits import limits_on
 from windtunnel.analysis.explain.missing import CapacityWait
 from windtunnel.analysis.explain.overview import important
 from windtunnel.analysis.explain.pool_sizes import PoolSizes, SizeChange
+from windtunnel.analysis.explain.request import ExplainedRequest, RankedCause
 from windtunnel.analysis.explain.steps import moment, took
 from windtunnel.core.vocabulary import LOST_IN_FAULT, RECLAIMED, TERMINATIONS
+from windtunnel.report.terminal.explain import show
 
 
 def replica(time: float, state: str, server: int, reason: str = "", **data: Any) -> LoggedEvent:
@@ -350,6 +354,27 @@ def test_many_decisions_alike_are_one_line_with_their_number() -> None:
         ),
     ]
     assert [ids for _, ids in told(2)] == [["gang-0"], ["scaling-0"], ["gang-1"], ["scaling-1"]]
+
+
+def test_a_fault_that_comes_again_and_again_is_one_line_without_the_times_it_hit_nothing() -> None:
+    def began(n: int, subjects: list[str]) -> LoggedEvent:
+        data = {"kind": "spot-reclaim", "until": None, "subjects": subjects}
+        return LoggedEvent(60.0 * n, "fault.began", "fault/0", "by chance", data)
+
+    log = [began(n, [f"spot-{n}"] if n % 2 else []) for n in range(10)]
+    (step,) = important(ControlHistory(log))
+    assert step.says == "spot-reclaim of spot-1 (5 times alike, the last at 9 min)"
+    assert step.ids == ["fault-2", "fault-10"]
+
+
+def test_many_causes_of_a_request_are_summed() -> None:
+    causes = [RankedCause("drain", 1.0, 1.0, f"drain {n}", "autoscaler", []) for n in range(20)]
+    explained = ExplainedRequest(0, "request 0", "completed", 1.0, 20.0, [], [], 0, causes, [])
+    console = Console(file=StringIO(), width=80)
+    show(explained, "", console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    rows = [line.split() for line in lines if line.startswith(("drain", "12 more"))]
+    assert rows == [["drain", "1.0", "s", "5%"]] * 8 + [["12", "more", "12.0", "s", "60%"]]
 
 
 def test_moments_and_durations_are_exact_enough_to_be_compared() -> None:
