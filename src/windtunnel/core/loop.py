@@ -20,7 +20,7 @@ from windtunnel.core.errors import InvariantBroken
 
 INFINITY: Final = float("inf")
 NO_TURN: Final = 1 << 62
-"""The turn of nobody, after all others."""
+"""The turn of an empty place, after all others."""
 
 
 class Clock:
@@ -230,8 +230,8 @@ class Agenda:
     """
 
     def __init__(self, actors: list[Actor]) -> None:
-        self._nobody: Final = Appointment(Actor(NO_TURN), NO_TURN)
-        self._tree: list[Appointment] = [self._nobody, self._nobody]
+        self._empty: Final = Appointment(Actor(NO_TURN), NO_TURN)
+        self._tree: list[Appointment] = [self._empty, self._empty]
         self._entered: Final[list[Appointment]] = []
         self.next_s = INFINITY  # when the first acts
         for actor in actors:
@@ -241,7 +241,7 @@ class Agenda:
         one = actor.appointment
         size = len(self._tree) // 2
         if len(self._entered) == size:
-            self._tree = [self._nobody] * (4 * size)
+            self._tree = [self._empty] * (4 * size)
             for other in self._entered:
                 other.place += size
                 self.moved(other.actor)
