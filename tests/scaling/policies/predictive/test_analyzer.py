@@ -127,6 +127,15 @@ def test_yesterday_teaches_how_high_bursts_are_and_that_they_are_short() -> None
     assert TrafficHistory(rates=[1.0, 3.0, 5.0, 7.0], every_s=5.0).binned(10.0) == [2.0, 6.0]
 
 
+def test_nothing_goes_before_traffic_was_observed_for_as_long_as_a_start_takes() -> None:
+    """A history says nothing about answers, of which only short ones have ended by then."""
+    history = TrafficHistory(rates=[20.0] * 60, every_s=15.0)
+    settings = PredictiveSettings(policy="predictive", season_s=0.0, history=history)
+    for made in (Predictive(settings), predictive()):
+        found = [after(made, [20.0], [variant(8)])[0] for _ in range(6)]
+        assert [finding.spare > 0.0 for finding in found] == [False] * 5 + [True]
+
+
 def test_what_is_on_its_way_is_not_asked_for_again() -> None:
     short = after(predictive(), [60.0] * 20, [variant(1)])[0]
     coming = after(predictive(), [60.0] * 20, [variant(1, starting=5)])[0]
@@ -148,7 +157,20 @@ def test_what_waits_at_replicas_costs_no_more_than_their_capacity() -> None:
     after(stuck, [40.0] * 20, [variant(4)])
     finding = stuck.analyze(groups([variant(4, waiting=50_000)], 40.0), 300.0)[0]
     assert finding.evidence["backlog_expected"] > 100_000.0
-    assert finding.demand == pytest.approx(finding.evidence["rate_planned"] + finding.supply)
+    assert finding.demand == pytest.approx(finding.evidence["rate_forecast"] + finding.supply)
+
+
+def test_the_margin_of_a_plan_works_off_a_queue_too() -> None:
+    bursts = [*([20.0] * 8 + [60.0] * 2) * 6, *[20.0] * 6]
+    found = []
+    for queued in (0, 1200, 6000):
+        made = predictive()
+        after(made, bursts, [variant(2)])
+        found.append(made.analyze(groups([variant(2)], 20.0, queued=queued), 1000.0)[0])
+    none, short, long = found
+    assert 0.0 == none.evidence["backlog_expected"] < short.evidence["backlog_expected"]
+    assert short.demand == none.demand
+    assert long.demand > none.demand
 
 
 def test_it_learns_from_what_replicas_carried() -> None:

@@ -128,6 +128,7 @@ class _Traffic:
         self.prompt_cv = 0.0
         self.answered = False
         self.rates: Final[deque[float]] = deque(maxlen=forecaster.memory)
+        self._observed = 0  # bins of its own, without those of the given history
         self._bin: Final[list[Flow]] = []  # not a complete bin yet
         self._supplies: Final[list[float]] = []  # capacities of the same ticks, by step times
         self._surged = False  # whether a surge was active in this bin or at the end of the last
@@ -189,6 +190,7 @@ class _Traffic:
 
     def _see(self, flow: Flow, allowed_late: float) -> None:
         rate = flow.arrived / flow.interval_s
+        self._observed += 1
         self.forecaster.see(rate)
         self.rates.append(rate)
         if flow.arrived > 0 and flow.lengths.prompt_tokens > 0.0:
@@ -205,6 +207,14 @@ class _Traffic:
             late = 1.0 - flow.met / flow.completed if flow.completed > 0 else 0.0
             load = rate * len(self._supplies) / sum(self._supplies)
             self.experience.see(load, late, flow.completed, allowed_late, surged=self._surged)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has been observed for longer than a start takes.
+
+        Before, only short answers have ended, and a replica seems to carry more than it does.
+        """
+        return self._observed > self.forecaster.ahead
 
     def served_by(self, supply: float) -> None:
         """Records the ready capacity at this tick."""
@@ -252,6 +262,7 @@ class _Traffic:
             "miss_price": self.forecaster.miss_price,
             "known_height": self.forecaster.known_height,
             "rates": list(self.rates),
+            "observed": self._observed,
             "lengths": [self.prompt_tokens, self.output_tokens, self.prefix_hit, self.prompt_cv],
             "answered": self.answered,
             "surges": self.surges.state(),
@@ -269,6 +280,7 @@ class _Traffic:
         for rate in state["rates"]:
             self.forecaster.see(rate)
             self.rates.append(rate)
+        self._observed = state.get("observed", len(self.rates))
         self.prompt_tokens, self.output_tokens, self.prefix_hit, self.prompt_cv = state["lengths"]
         self.answered = state["answered"]
         self.surges.restore(state["surges"])
@@ -408,7 +420,9 @@ class Predictive(Analyzer):
         # A request queued at a replica stays there and only costs that replica's capacity.
         drain_s = self._settings.drain_s
         drained = min(backlog / drain_s, supply + model.queued / drain_s)
-        demand = planned + surge + drained
+        demand = planned + surge
+        if drained > 0.0:  # the margin of the plan serves the queue, too
+            demand = max(demand, meanwhile + drained)
         missing = demand - supply - coming
         evidence = {
             "rate_seen": seen.recent_rate(),
@@ -438,7 +452,7 @@ class Predictive(Analyzer):
             demand=demand,
             supply=supply,
             required=max(0.0, missing),
-            spare=max(0.0, -missing) if seen.forecaster.is_judged else 0.0,
+            spare=max(0.0, -missing) if seen.is_known else 0.0,
             per_replica=per_replica,
             evidence=evidence,
             sentence=sentence,

@@ -12,6 +12,7 @@ counts only as far as it is larger than by chance.
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import NormalDist
@@ -38,12 +39,15 @@ _TRIED: Final = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99, 1.0)
 """Shares of past errors that a plan may cover."""
 
 
-def loss(planned: float, rate: float, miss_price: float) -> float:
-    """The cost of a plan at this rate: its capacity and the misses, in requests served.
+def loss(plans: Sequence[float], rate: float, miss_price: float) -> float:
+    """The cost of the first plan at its rate: capacity and misses, in requests served.
+
+    The other plans are those made since. What they order is paid for before it is ready, and a
+    replica is kept for as long as a start takes, so a plan that swings costs as much as its peaks.
 
     `miss_price`: the price of a miss over that of serving a request.
     """
-    return planned + miss_price * _missed(rate, planned)
+    return max(plans) + miss_price * _missed(rate, plans[0])
 
 
 def _missed(rate: float, planned: float) -> float:
@@ -210,7 +214,8 @@ class _Judged:
                 error = rate - then.rate
                 self.errors.append(error)
                 real = then.rate + error * self._beyond_chance(then.counted)
-                self._blame = _DISCOUNT * self._blame + loss(then.planned, real, then.miss_price)
+                plans = [then.planned, *(one.planned for one in self._foretold if one is not None)]
+                self._blame = _DISCOUNT * self._blame + loss(plans, real, then.miss_price)
                 self._weight = _DISCOUNT * self._weight + 1.0
         self.method.see(rate)
         self.next = self.method.foretell(1)
@@ -278,7 +283,6 @@ class RateForecaster:
         self.known_height = 0.0  # height of a burst in the similar period that was given
         self._judged: Final = [_Judged(method) for method in methods]
         self._lately: Final[deque[float]] = deque(maxlen=KEPT_ERRORS)
-        self._seen = 0
         self._best: Forecast | None = None
 
     def see(self, rate: float) -> None:
@@ -287,7 +291,6 @@ class RateForecaster:
         Until a method has been judged, the one with the highest plan is used.
         """
         self._lately.append(rate)
-        self._seen += 1
         highest = max(self.known_height, seen_twice(list(self._lately)))
         mean = self._mean.foretell(1)
         unseen = max(_GROWS * (rate if mean is None else mean), self.highest)
@@ -306,11 +309,6 @@ class RateForecaster:
             if best is None or blame < least or (equal and made.planned > best.planned):
                 best, least = made, blame
         self._best = best
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether any forecast has been compared with the rate it was for."""
-        return self._seen > self.ahead
 
     @property
     def highest(self) -> float:
