@@ -1,4 +1,4 @@
-"""The event queue against a sorted list that does the same thing slowly."""
+"""The event queue against a sorted list, and the agenda against a minimum: the same, slowly."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from windtunnel.core.errors import InvariantBroken
-from windtunnel.core.loop import INFINITY, Entry, EventQueue
+from windtunnel.core.loop import INFINITY, Actor, Agenda, Entry, EventQueue
 
 times = st.floats(0, 100) | st.integers(0, 5).map(float)
 
@@ -118,3 +118,25 @@ def test_an_event_that_has_happened_cannot_be_cancelled() -> None:
     assert len(queue) == 1
     assert queue.pop() is not None
     assert queue.pop() is None
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 5)), max_size=80))
+def test_the_first_of_an_agenda_is_the_earliest_and_of_equals_the_lowest_turn(
+    changes: list[tuple[bool, int, int]],
+) -> None:
+    late = Actor(1 << 40)
+    actors = [late]
+    agenda = Agenda([late])
+    for adds, number, time in changes:
+        wake_s = float(time) if time else INFINITY
+        if adds:
+            actors.append(Actor(len(actors)))
+            actors[-1].wake_s = wake_s
+            agenda.add(actors[-1])
+        else:
+            moved = actors[number % len(actors)]
+            moved.wake_s = wake_s
+            agenda.moved(moved)
+        assert agenda.first() is min(actors, key=lambda one: (one.wake_s, one.turn))
+        assert agenda.next_s == agenda.first().wake_s
+        assert agenda.fault() is None
