@@ -12,7 +12,6 @@ counts only as far as it is larger than by chance.
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import NormalDist
@@ -39,15 +38,12 @@ _TRIED: Final = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99, 1.0)
 """Shares of past errors that a plan may cover."""
 
 
-def loss(plans: Sequence[float], rate: float, miss_price: float) -> float:
-    """The cost of the first plan at its rate: capacity and misses, in requests served.
-
-    The other plans are those made since. What they order is paid for before it is ready, and a
-    replica is kept for as long as a start takes, so a plan that swings costs as much as its peaks.
+def loss(planned: float, rate: float, miss_price: float) -> float:
+    """The cost of a plan at this rate: its capacity and the misses, in requests served.
 
     `miss_price`: the price of a miss over that of serving a request.
     """
-    return max(plans) + miss_price * _missed(rate, plans[0])
+    return planned + miss_price * _missed(rate, planned)
 
 
 def _missed(rate: float, planned: float) -> float:
@@ -214,8 +210,7 @@ class _Judged:
                 error = rate - then.rate
                 self.errors.append(error)
                 real = then.rate + error * self._beyond_chance(then.counted)
-                plans = [then.planned, *(one.planned for one in self._foretold if one is not None)]
-                self._blame = _DISCOUNT * self._blame + loss(plans, real, then.miss_price)
+                self._blame = _DISCOUNT * self._blame + loss(then.planned, real, then.miss_price)
                 self._weight = _DISCOUNT * self._weight + 1.0
         self.method.see(rate)
         self.next = self.method.foretell(1)
