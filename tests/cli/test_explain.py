@@ -136,7 +136,9 @@ def test_the_same_in_words(surge: Path) -> None:
     assert "request 200 of chat, completed: first token after" in text
     words = " ".join(text.split())
     assert re.search(
-        r"root cause \(machine\): main \d was ready after [\d.]+ s, of which 60.0 s for", words
+        r"root cause \(machine\): main \d was ready [\d.]+ s after the queue began, of which "
+        r"60.0 s for",
+        words,
     )
     assert "[fleet-1]" in text
     assert words.count("main 0 had 43 queued") == 1  # the steps to both causes are shown once
@@ -164,7 +166,9 @@ def test_a_decision_of_the_autoscaler(surge: Path) -> None:
 def test_a_decision_of_the_fleet_leads_back_to_the_autoscaler(surge: Path) -> None:
     found = data(surge, "--decision", "fleet-1")
     assert (found["kind"], found["behind"]) == ("fleet.provision", ["scaling-5"])
-    machine, *servers = found["steps"]
+    *servers, machine = found["steps"]
+    times = [step["time"] for step in found["steps"]]
+    assert times == sorted(times)
     assert machine["seconds"]["to be created"] == pytest.approx(60.0)
     for one in servers:
         before, after = found["time"] - one["time"], one["seconds"]["placed"]

@@ -47,7 +47,7 @@ INFINITE = float("inf")
 
 
 class DelayPart(msgspec.Struct, frozen=True):
-    """A part of the time until a replica was ready, and its cause."""
+    """A part of the time until a replica was ready, its cause, and what happened when it began."""
 
     seconds: float
     layer: str
@@ -55,6 +55,7 @@ class DelayPart(msgspec.Struct, frozen=True):
     says: str
     at_s: float
     ids: list[str] = []
+    begins: str = "it was requested"
 
 
 def coming_of(run: ExplainedRun, wait: CapacityWait) -> list[ReplicaLife]:
@@ -393,13 +394,15 @@ def _until_requested(
     decision = history.decisions.get(life.by) if life.instead_of is None else None
     if decision is not None:
         seen_s = decision.data["seen"]
-        for start_s, end_s, until in (
-            (wait.since_s, seen_s, "until the autoscaler's next evaluation"),
-            (seen_s, decision.time, "until metrics reached the autoscaler"),
-            (decision.time, life.asked_s, "until the autoscaler's order was applied"),
+        for start_s, end_s, until, begins in (
+            (wait.since_s, seen_s, "until the autoscaler's next evaluation", "the queue began"),
+            (seen_s, decision.time, "until metrics reached the autoscaler", "the evaluation"),
+            (decision.time, life.asked_s, "until the autoscaler's order was applied", decision.id),
         ):
-            took_s = end_s - start_s
-            parts.append(DelayPart(took_s, AUTOSCALER, Cause.AUTOSCALER, until, start_s, ids))
+            part = DelayPart(
+                end_s - start_s, AUTOSCALER, Cause.AUTOSCALER, until, start_s, ids, begins
+            )
+            parts.append(part)
     return [part for part in parts if part.seconds > 0.0]
 
 
@@ -430,6 +433,7 @@ def _longest(
     total_s = sum(part.seconds for part in parts)
     longest = max(among or parts, key=lambda part: part.seconds)
     part = f"of which {took(longest.seconds)}" if len(parts) > 1 else "all of it"
-    says = f"{life.title} was {until} after {took(total_s)}, {part} {longest.says}"
+    since = f"{took(total_s)} after {parts[0].begins}"
+    says = f"{life.title} was {until} {since}, {part} {longest.says}"
     seconds = {part.says: part.seconds for part in parts}
     return CauseStep(longest.at_s, longest.layer, says, longest.ids, seconds, longest.cause)

@@ -51,6 +51,11 @@ class ExplainedDecision(msgspec.Struct, frozen=True):
 
 
 def explain_decision(run: RunReader, name: str) -> ExplainedDecision:
+    found = _explained(run, name)
+    return msgspec.structs.replace(found, steps=sorted(found.steps, key=lambda one: one.time))
+
+
+def _explained(run: RunReader, name: str) -> ExplainedDecision:
     history = run.history
     fault = history.faults.get(name)
     if fault is not None:
