@@ -32,6 +32,7 @@ from windtunnel.core.statistics.intervals import (
     paired_interval,
     paired_ratio,
 )
+from windtunnel.report.terminal.searches.comparison import shown_metrics
 from windtunnel.search.repeats.comparison import Design, compare
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.run import simulate
@@ -159,6 +160,16 @@ def test_all_metrics_are_there_with_classes_of_every_design() -> None:
     background = metric(found, "slo.background.attained")["designs"]
     assert background[0]["values"] == [None, None]
     assert background[1]["difference"]["verdict"] == UNKNOWN
+
+
+def test_a_class_without_targets_has_no_attainment() -> None:
+    free = SHARED.replace("  critical: {ttft: 100ms, tpot: 30ms}", "  critical: {}")
+    found = compared(free, (), ("serving.pools.0.replicas=1",), seeds=2)
+    for design in metric(found, "slo.critical.attained")["designs"]:
+        assert design["values"] == [None, None]
+    assert "critical attained" not in [one["name"] for one in shown_metrics(found)]
+    targeted = compared(free, (), ("slo.critical.ttft=100ms",), seeds=2)
+    assert metric(targeted, "slo.critical.attained")["designs"][1]["mean"] > 0.0
 
 
 def test_what_differs_is_listed() -> None:

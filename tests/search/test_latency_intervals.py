@@ -141,3 +141,24 @@ def test_without_chance_and_errors_there_is_nothing_to_repeat(tmp_path: Path) ->
     (found,) = [one for one in result["trust"]["findings"] if one["code"] == "latency-interval"]
     assert found["severity"] == "caution"
     assert "--step-error" in found["says"]
+
+
+def test_seeds_that_differ_too_much_have_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    alike = repeated(PACED, seeds=2)["trust"]
+    assert alike["latency_intervals"]["tpot"]["p99"] is not None
+    own = {
+        kind: dict.fromkeys(FIGURES, 0.2 if kind == "ttft" else 1.0)
+        for kind in alike["latency_intervals"]
+    }
+    monkeypatch.setattr("windtunnel.search.repeats.intervals.run_all", lambda *_: [own])
+    result = simulate(load_text(PACED))
+    result["latency"] = {**own, "ttft": dict.fromkeys(FIGURES, 2.0)}
+    add_intervals(result, load_text(PACED), 2, None, lambda *_: None)
+    assert result["trust"]["latency_intervals"]["ttft"]["p99"] is None
+    assert result["trust"]["latency_intervals"]["tpot"]["p99"] == [1.0, 1.0]
+    (found,) = [one for one in result["trust"]["findings"] if one["code"] == "latency-interval"]
+    assert found["severity"] == "doubt"
+    assert found["says"] == (
+        "Over 2 seeds, the p99 of TTFT differs too much for an interval: more seeds (--seeds 5) "
+        "or longer runs would help."
+    )

@@ -13,6 +13,7 @@ from windtunnel.analysis.figures import (
     SECONDS,
     SHARE,
     TOKENS_PER_S,
+    has_target,
     value_at,
 )
 from windtunnel.core.statistics.intervals import (
@@ -45,10 +46,8 @@ SMALLEST_SHARE = 0.001
 """The same for shares, a tenth of a point: from 99.9 % to 99 % means ten times as many late
 requests."""
 
-WIDEST_FACTOR = 10.0
-"""An interval that reaches beyond ten times its middle says nothing."""
 WIDEST_SHARE = 1.0
-"""Nor does one whose end is more than the whole range of a share from its middle."""
+"""An interval whose end is more than the whole range of a share from its middle says nothing."""
 
 
 class ComparedFigure(NamedTuple):
@@ -86,8 +85,11 @@ Figures = Mapping[str, Any]
 
 
 def figures_of(result: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a result that a comparison keeps."""
-    metrics = _metrics_of(list(result["slo"]))
+    """The parts of a result that a comparison keeps.
+
+    A class without targets has no SLO attainment.
+    """
+    metrics = _metrics_of([name for name, slo in result["slo"].items() if has_target(slo)])
     figures = {metric.path: _value(result, metric.path) for metric in metrics}
     gravest = result["trust"]["findings"][0]
     return {
@@ -223,7 +225,7 @@ def _difference(
 
 def _is_too_wide(unit: str, interval: Interval, ratio: Interval | None) -> bool:
     if ratio is not None:
-        return ratio.high > WIDEST_FACTOR * ratio.middle
+        return ratio.is_too_wide
     return unit == SHARE and interval.high - interval.middle > WIDEST_SHARE
 
 

@@ -488,6 +488,11 @@ def cells_of(part: str, entry: Mapping[str, Any]) -> list[str]:
     return [text_of(figure(f"{part}.{path}").unit, value_at(entry, path)) for path in COLUMNS[part]]
 
 
+def has_target(slo: Mapping[str, Any]) -> bool:
+    """Whether requests of this SLO class, an entry of a result, could miss a target."""
+    return any(share is not None for share in slo["attained_by"].values())
+
+
 @cache
 def _by_letters() -> list[tuple[str, str, Figure]]:
     """The first and last fixed parts of each path, the longest first, since names may contain

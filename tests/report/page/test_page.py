@@ -57,13 +57,19 @@ def test_every_run_has_a_whole_page_that_is_made_again_to_the_byte(
 
 def test_a_tile_has_the_attainment_of_all_classes_and_of_the_worst(tmp_path: Path) -> None:
     result = run_into(tmp_path, one_server()).result
-    good, bad = {"requests": 30, "attained": 1.0}, {"requests": 10, "attained": 0.5}
-    shown = {tile.name: tile for tile in tiles({**result, "slo": {"chat": good, "batch": bad}})}
+    good = {"requests": 30, "attained": 1.0, "attained_by": {"ttft": 1.0, "e2e": None}}
+    bad = {"requests": 10, "attained": 0.5, "attained_by": {"ttft": None, "e2e": 0.5}}
+    free = {"requests": 10, "attained": 0.4, "attained_by": {"ttft": None, "e2e": None}}
+    classes = {"chat": good, "batch": bad, "no target": free}
+    shown = {tile.name: tile for tile in tiles({**result, "slo": classes})}
     assert shown["SLO attainment"].figure == "87.5%"
     assert shown["SLO attainment"].note == "50.0% of batch"
     assert "p95 " in shown["TTFT p99"].note
-    unseen = {"requests": 0, "attained": None}
-    assert "SLO attainment" not in [one.name for one in tiles({**result, "slo": {"a": unseen}})]
+    unseen = {"requests": 0, "attained": None, "attained_by": {"ttft": None, "e2e": None}}
+    for nothing in (unseen, free):
+        assert "SLO attainment" not in [
+            one.name for one in tiles({**result, "slo": {"a": nothing}})
+        ]
 
 
 def test_a_pipe_in_place_of_a_file_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from typing import NamedTuple
 CONFIDENCE = 0.95
 """Nineteen times out of twenty."""
 
+WIDEST_FACTOR = 10.0
+"""An interval on logarithms that reaches beyond ten times its middle says nothing."""
+
 HALVINGS = 80  # of a quarter turn: beyond the last digit of a float
 LARGEST_LOG = 700.0  # of a number that a float can hold
 
@@ -27,6 +30,10 @@ class Interval(NamedTuple):
 
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
+
+    @property
+    def is_too_wide(self) -> bool:
+        return self.high > WIDEST_FACTOR * self.middle
 
     def within(self, least: float, most: float = math.inf) -> "Interval":
         """The interval, limited to possible values: no share is above 1, and no time below 0."""

@@ -16,6 +16,7 @@ from windtunnel.analysis.figures import (
     TARGETS,
     TOKENS_PER_S,
     figure,
+    has_target,
     share_text,
     text_of,
 )
@@ -185,8 +186,8 @@ def _latency(key: str, latency: dict[str, dict[str, float | None]]) -> Tile:
 
 
 def _attained(result: dict[str, Any]) -> list[Tile]:
-    """SLO attainment of all classes together, and of the worst class."""
-    found = {name: one for name, one in result["slo"].items() if one["attained"] is not None}
+    """SLO attainment of all classes with targets together, and of the worst of them."""
+    found = {name: one for name, one in result["slo"].items() if has_target(one)}
     requests = sum(one["requests"] for one in found.values())
     if not requests:
         return []
@@ -206,6 +207,8 @@ def attainments(result: dict[str, Any], scenario: dict[str, Any]) -> list[Attain
             for key, label in TARGETS.items()
             if plan.get(f"{key}_s") is not None
         ]
+        if not targets:
+            share = None
         if share is None:
             state = "none"
         elif share >= WELL_ATTAINED:
@@ -217,7 +220,7 @@ def attainments(result: dict[str, Any], scenario: dict[str, Any]) -> list[Attain
                 name,
                 share,
                 slo["requests"],
-                ", ".join(targets) or "no targets: every completed request counts",
+                ", ".join(targets) or "no target",
                 state,
             )
         )

@@ -6,6 +6,9 @@ interval reaches from what the next seed may show with fast steps to what it may
 (19 times in 20). Assumed host times are halved with fast steps and doubled with slow ones, which
 covers the range of published servers.
 
+A few seeds that differ much have no interval: at 95%, two that differ by a factor of ten would
+have one from microseconds to months.
+
 Where nothing depends on chance, as in a replay, other seeds would repeat the same run: one seed
 runs, and an interval reaches from fast steps to slow ones.
 """
@@ -87,7 +90,13 @@ def add_intervals(
         "by_model": model,
     }
     findings = msgspec.convert(trust["findings"], list[TrustFinding])
-    findings.insert(0, _finding(both, chance, model, errors, seeds, has_hosts=bool(assumed)))
+    # Every run has the figure, but some group of runs has no interval for it.
+    unlike = [
+        kind for kind, ends in (both or {}).items() if kind in TARGETS and ends["p99"] is None
+    ]
+    unlike = [kind for kind in unlike if all(_values(g, kind, "p99") for g in (as_it_is, *scaled))]
+    finding = _finding(both, chance, model, errors, seeds, unlike, has_hosts=bool(assumed))
+    findings.insert(0, finding)
     trust.update(as_section(findings))
 
 
@@ -135,11 +144,12 @@ def _intervals(group: Sequence[Latencies]) -> Intervals:
 
 
 def _ends(values: list[float] | None) -> list[float] | None:
-    """The ends of the prediction interval; a single run, which no seed changes, is both ends."""
+    """The ends of the prediction interval, if it says anything; a single run, which no seed
+    changes, is both ends."""
     if values is None or len(values) == 1:
         return None if values is None else values * 2
     interval = next_positive_interval(values)
-    return [interval.low, interval.high]
+    return None if interval.is_too_wide else [interval.low, interval.high]
 
 
 def _means(scaled: Sequence[Sequence[Latencies]]) -> Intervals:
@@ -179,6 +189,7 @@ def _finding(
     model: Intervals | None,
     errors: Mapping[str, float | None],
     seeds: int,
+    unlike: Sequence[str],
     *,
     has_hosts: bool,
 ) -> TrustFinding:
@@ -188,6 +199,10 @@ def _finding(
         says = f"{UNCHANGED}, and no error of step times is known: one run is all there is, and it "
         says += "has no intervals. --step-error says how far step times may be off."
         return TrustFinding("latency-interval", CAUTION, says, {"seeds": seeds})
+    if unlike:
+        says = f"{over}, the p99 of {', '.join(TARGETS[kind] for kind in unlike)} differs too much "
+        says += f"for an interval: more seeds (--seeds {2 * seeds + 1}) or longer runs would help."
+        return TrustFinding("latency-interval", DOUBT, says, {"seeds": seeds})
     widest = max(TARGETS, key=lambda kind: _ratio(both[kind]["p99"]))
     ends, ratio = both[widest]["p99"], _ratio(both[widest]["p99"])
     if ends is None:
