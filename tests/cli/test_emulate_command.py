@@ -1,11 +1,15 @@
 """`windtunnel emulate` refuses what it cannot serve, with a sentence, before it listens."""
 
+import asyncio
+import json
+import math
 from pathlib import Path
 
 import pytest
 
 from tests.live.emulated import STEADY
-from windtunnel.cli.live.emulate import described, served_plan
+from tests.models.test_hf_config import LLAMA
+from windtunnel.cli.live.emulate import EmulateOptions, build_intake, described, served_plan
 from windtunnel.cli.main import main
 
 
@@ -55,6 +59,25 @@ def test_what_cannot_be_served_is_a_sentence(
     assert out == ""
     assert says in err
     assert "Traceback" not in err
+
+
+def test_a_model_has_one_name_wherever_it_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "my-config.json"
+    file.write_text(json.dumps(LLAMA))
+    loop = asyncio.new_event_loop()
+    for given, name in (
+        (str(file), "my-config"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+    ):
+        options = EmulateOptions(None, math.inf, None, (), 10)
+        plan = served_plan(None, [f"model={given}"], 0)
+        assert build_intake(plan, options, loop).served.model == name
+    loop.close()
+    with pytest.raises(SystemExit):
+        main(["capacity", str(file), "--accelerator", "h200", "--json", "-"])
+    assert json.loads(capsys.readouterr().out)["model"] == "my-config"
 
 
 def test_options_are_short_for_fields(tmp_path: Path) -> None:

@@ -187,6 +187,14 @@ def test_a_reader_can_choose_figures_and_keep_some_points(
             assert browser.value("document.documentElement.scrollWidth") <= width
         assert browser.value("document.querySelectorAll('.spot').length") == 4
         assert browser.value("document.querySelectorAll('.spot.front').length") == 2
+        ends = browser.value(
+            "[...document.querySelectorAll('.reach')].map((e) => +e.getAttribute('y2'))"
+        )
+        assert min(ends) > 14.0, "no interval ends at the frame"
+        ticks = browser.value(
+            "[...document.querySelectorAll('#front .tick')].map((e) => e.textContent)"
+        )
+        assert "$1.00" in ticks
         browser.point_at(".spot.front")
         assert "least-loaded" in browser.value("document.getElementById('tip').textContent")
         browser.value(

@@ -190,6 +190,22 @@ def test_times_are_round_in_the_unit_that_is_shown(page: Any) -> None:
     assert [one for one in labels if "min" in one] == ["0 min", "5 min", "10 min"]
 
 
+def test_the_last_time_is_not_cut_off(page: Any) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    drawn(page, [0.0, 3000.0, 6000.0])
+    edges = """() => {
+        document.body.append(chart.figure);
+        chart.draw();
+        const right = (one) => one.getBoundingClientRect().right;
+        return [...chart.svg.querySelectorAll("text"), chart.svg].map(right);
+    }"""
+    *labels, edge = page.evaluate(edges)
+    assert 0.0 < max(labels) <= edge
+    page.evaluate("() => { chart.group.ticks = clockTicks(() => '10:45:00 PM'); }")
+    *labels, edge = page.evaluate(edges)
+    assert 0.0 < max(labels) <= edge
+
+
 def test_the_legend_has_the_last_values_that_are_shown(page: Any) -> None:
     assert drawn(page, [0.0, 10.0, 20.0, 30.0]) == "queuednow 3"
     page.evaluate("() => chart.group.zoom(5, 20)")

@@ -557,7 +557,10 @@ def share_text(share: float | None) -> str:
 
 
 def _dollars(value: float) -> str:
-    return f"${value:,.2f}" if value >= 0.1 or not value else f"${value:.3g}"
+    """In cents, and below a dollar with three digits: $0.113 beside $0.105."""
+    if value >= 1.0 or not value:
+        return f"${value:,.2f}"
+    return f"${value:.3g}" if value < 0.1 else f"${value:.3f}".removesuffix("0")
 
 
 def _per_s(value: float) -> str:

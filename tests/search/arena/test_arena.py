@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.report.page.browser import CHROMIUM, Browser
 from windtunnel.cli.main import main
-from windtunnel.report.page.searches.arena import arena_page
+from windtunnel.report.page.searches.arena import WIDTH, arena_page
 from windtunnel.report.terminal.searches.arena import headline_of, show_arena
 from windtunnel.search.arena.arena import ArenaOutcome, Setting, judgement_of
 from windtunnel.search.arena.capacity import MissSink
@@ -161,6 +162,19 @@ def test_intervals_are_possible_and_no_half_width_is_negative(contest: dict[str,
     assert "94.00% ±2.5" in rows["keda", "3"]
     assert "100.00% ±0 $0.13 ±0" in rows["fixed", "3"]
     assert headline_of(contest).endswith("100.00% ±0 for $0.13 ±0, 0.13x ±0 foresight.")
+
+
+@pytest.mark.xdist_group("browser")
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+def test_its_chart_can_be_read_on_a_phone(contest: dict[str, Any], tmp_path: Path) -> None:
+    page = tmp_path / "compare.html"
+    page.write_text(arena_page("Policies", [contest]))
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(page, 390)
+        assert browser.value("document.documentElement.scrollWidth") <= 390
+        assert browser.value("document.querySelector('.arena text').getBBox().height") > 10.0
+        wide = "document.querySelector('.arena').getBoundingClientRect().width"
+        assert browser.value(wide) > 0.9 * WIDTH
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 100, 160])

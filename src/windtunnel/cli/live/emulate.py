@@ -68,7 +68,7 @@ class EmulateOptions(NamedTuple):
               show_default=True, metavar="MEAN",
               help="Mean length of answers to requests without max_tokens.")  # fmt: skip
 @click.option("--served-model-name", metavar="NAME",
-              help="Name of the model in the API. [default: as in --model]")  # fmt: skip
+              help="Name of the model in the API. [default: that of --model]")  # fmt: skip
 @seed_option("Random seed of faults and lengths. [default: 0]")
 def emulate(
     *,
@@ -215,6 +215,7 @@ def build_intake(
     from windtunnel.live.emulate.faults import FaultDraw
     from windtunnel.live.emulate.metrics import Metrics
     from windtunnel.live.emulate.prompts import PrefixSharing
+    from windtunnel.models.catalog.models import served_name
     from windtunnel.routing.build import RouterInputs, build_router
     from windtunnel.routing.custom import RequestLabels
     from windtunnel.routing.prefixes import CacheJournal
@@ -240,8 +241,9 @@ def build_intake(
             pools.append(pool.name)
     caches = settings.speedup < math.inf and any(s.limits.prefix_caching for s in servers)
     streams = Streams(plan.seed)
+    model = plan.models[0]
     served = Served(
-        model=settings.served_name or plan.model_names[0],
+        model=settings.served_name or (served_name(model) if model else plan.name),
         adapters={name: number for number, name in enumerate(adapters_of(plan))},
         max_model_len=min(int(server.limits.max_model_len) for server in servers),
         sharing=PrefixSharing(int(servers[0].limits.block_size)) if caches else None,

@@ -392,6 +392,11 @@ _FP4_BY_NVIDIA = {
 }
 
 
+def served_name(text: str) -> str:
+    """The name of a model in an API: as it was given or, for a `config.json`, that of its shape."""
+    return text if _by_name(text.strip().lower()) is not None else resolve_model(text).name
+
+
 def resolve_model(text: str) -> ModelShape:
     """Resolves a model's shape.
 

@@ -2,6 +2,7 @@
 "use strict";
 
 const HEIGHT = 150, LEFT = 52, RIGHT = 16, BOTTOM = 20, TOP = 8;
+const LETTER = 7;  // width of one in the font of labels, at most
 const SVG = "http://www.w3.org/2000/svg";
 
 function shape(name, attributes, text) {
@@ -150,7 +151,10 @@ class Chart {
       parts.push(shape("line", { class: "grid", x1: LEFT, x2: this.width, y1: y(level), y2: y(level) }));
       parts.push(shape("text", { x: LEFT - 6, y: y(level) + 4, "text-anchor": "end" }, brief(level)));
     }
-    for (const [time, text] of this.group.ticks(low, high)) parts.push(shape("text", { x: this.x(time), y: HEIGHT - 5, "text-anchor": "middle" }, text));
+    for (const [time, text] of this.group.ticks(low, high)) {
+      const x = Math.min(this.x(time), this.width - LETTER / 2 * text.length);
+      parts.push(shape("text", { x, y: HEIGHT - 5, "text-anchor": "middle" }, text));
+    }
     this.values.forEach((own, place) => {
       let path = "", open = false;
       for (let at = from; at < to; at++) {

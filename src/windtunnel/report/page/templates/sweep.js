@@ -5,7 +5,8 @@
   const SVG = "http://www.w3.org/2000/svg";
   const short = (v) => Math.abs(v) >= 1e9 ? `${+(v / 1e9).toPrecision(3)} G` : Math.abs(v) >= 1e6 ? `${+(v / 1e6).toPrecision(3)} M`
     : Math.abs(v) >= 1e4 ? `${+(v / 1e3).toPrecision(3)} k` : `${+v.toPrecision(3)}`;
-  const value = (v, unit) => unit === "share" ? `${+(100 * v).toFixed(v > 0.99 && v < 1 ? 2 : 1)}%` : unit === "$" ? `$${+v.toPrecision(3)}`
+  const dollars = (v) => `$${v >= 1 || !v ? v.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 }) : v >= 0.1 ? v.toFixed(3).replace(/0$/, "") : +v.toPrecision(3)}`;
+  const value = (v, unit) => unit === "share" ? `${+(100 * v).toFixed(v > 0.99 && v < 1 ? 2 : 1)}%` : unit === "$" ? dollars(v)
     : unit === "s" ? (Math.abs(v) < 1e-3 ? `${+(v * 1e6).toPrecision(3)} us` : Math.abs(v) < 1 ? `${+(v * 1e3).toPrecision(3)} ms` : `${short(v)} s`)
     : unit === "requests/s" || unit === "tokens/s" ? `${short(v)}/s` : `${short(v)}${unit.startsWith("/") || !unit || unit === "requests" ? (unit.startsWith("/") ? unit : "") : unit}`;
   const make = (kind, where, attributes, text) => {
@@ -86,7 +87,9 @@
     const placed = data.points.filter((point) => mean(point, x) !== null && mean(point, y) !== null);
     if (!placed.length) return;
     const [x0, x1] = spread(...range(placed.map((point) => mean(point, x))));
-    const [y0, y1] = spread(...range(placed.map((point) => mean(point, y))));
+    const best = front();
+    const ends = best.flatMap((point) => point.figures[y].slice(1)).filter((end) => end !== null);
+    const [y0, y1] = spread(...range([...placed.map((point) => mean(point, y)), ...ends]));
     const across = (v) => left + (width - left - right) * (v - x0) / (x1 - x0);
     const up = (v) => height - bottom - (height - bottom - top) * (v - y0) / (y1 - y0);
     for (const t of ticks(x0, x1, width < 500 ? 4 : 7)) {
@@ -100,16 +103,14 @@
     const way = (m) => data.metrics[m].better ? `, ${data.metrics[m].better} is better` : "";
     make("text", svg, { class: "name", x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle" }, data.metrics[x].label + way(x));
     make("text", svg, { class: "name", x: 14, y: (top + height - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 14 ${(top + height - bottom) / 2})` }, data.metrics[y].label + way(y));
-    const best = front();
     if (best.length > 1) {
       const steps = best.map((point, i) => (i ? `H${across(mean(point, x))}V${up(mean(point, y))}` : `M${across(mean(point, x))} ${up(mean(point, y))}`));
       make("path", svg, { class: "stairs", d: steps.join("") });
     }
-    const clamp = (v, low, high) => Math.min(high, Math.max(low, v));
     for (const point of placed) {
       const on = passes(point), [, low, high] = point.figures[y];
       if (low !== null && best.includes(point)) {
-        make("line", svg, { class: `reach${on ? "" : " off"}`, x1: across(mean(point, x)), x2: across(mean(point, x)), y1: up(clamp(low, y0, y1)), y2: up(clamp(high, y0, y1)) });
+        make("line", svg, { class: `reach${on ? "" : " off"}`, x1: across(mean(point, x)), x2: across(mean(point, x)), y1: up(low), y2: up(high) });
       }
     }
     for (const point of [...placed].sort((a, b) => best.includes(a) - best.includes(b))) {
