@@ -94,7 +94,8 @@ def test_servers_that_vllm_refuses_to_start_are_a_caution() -> None:
         ("h100", "good", "are 8.2% off on average, over 7,765 timings of single operators"),
         ("b200", "caution", "off on average, over "),
         ("a100-40", "caution", "timings of single operators on the a100-80, scaled to other peaks"),
-        ("mi300x", "doubt", "were not measured: the efficiencies of profile generic are "),
+        ("mi300x", "doubt", "were not measured: profile mi355x has no error of decode attention"),
+        ("tpu-v5p", "doubt", "were not measured: the efficiencies of profile generic are "),
     ],
 )
 def test_evidence_is_what_was_measured_of_the_accelerator(

@@ -144,7 +144,7 @@ def test_a_ray_that_does_not_start_is_a_sentence(ray: FakeRay) -> None:
     with pytest.raises(WindtunnelError) as raised, Workers(on="ray"):
         pass
     assert str(raised.value).startswith(
-        "--on ray: Ray did not start: The current node timed out during startup. (its logs say"
+        "--on ray: Ray did not start: The current node timed out during startup (its logs say"
     )
 
 
