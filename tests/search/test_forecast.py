@@ -68,6 +68,24 @@ class _Served:
         assert {names.classes[one.slo] for one in requests} == {"standard"}
 
 
+@pytest.mark.parametrize("past_s", [75.0, 150.0, 170.0, 200.0, 299.0])
+@pytest.mark.parametrize("traffic", [1.0, 1.5])
+def test_a_short_past_has_its_mean_rate_over_any_longer_span(past_s: float, traffic: float) -> None:
+    rise = [2.0 * number for number in range(int(past_s / 2.0) - 30)]
+    rise += [past_s - 60.0 + number / 2.0 for number in range(120)]
+    past = [TraceRequest(at_s, 100, 10, id=str(at_s)) for at_s in rise]
+    spans_s = {"1m": 60.0, "5m": 300.0, "10m": 600.0}
+    coming = Forecaster(TRUTH, "truth", spans_s, 900.0)._coming(
+        Present(past_s, past, [], 2), past, traffic
+    )
+    assert [one.arrived_s for one in coming] == sorted(one.arrived_s for one in coming)
+    for span_s in (300.0, 600.0):
+        count = sum(one.arrived_s < past_s + span_s for one in coming)
+        assert count == pytest.approx(traffic * len(past) * span_s / past_s, abs=4.0)
+    minute = sum(one.arrived_s < past_s + 60.0 for one in coming)
+    assert minute == pytest.approx(traffic * 120.0, abs=2.0)
+
+
 @cache
 def truth(count: int, seed: int = 1) -> tuple[TraceRequest, ...]:
     """What a gateway would have seen."""

@@ -51,6 +51,8 @@ COPY_SPREAD_S: Final = 10.0
 not the chance that a few requests come together."""
 GOLDEN: Final = 0.6180339887498949
 """Its multiples, without their whole part, are spread evenly from 0 to 1."""
+ROUNDING: Final = 1e-9
+"""What sums of floats may be short of a whole number by."""
 GOAL: Final = 0.95
 """Attainment of the fixed pool from which foresight measures the capacity of a replica."""
 REGRET_JOBS: Final = 2
@@ -150,7 +152,9 @@ class Forecaster:
         """Arrivals up to the horizon: the past ones repeated, each `traffic` times on average.
 
         Each span repeats as long a time before now: with spans of 1 and 5 minutes, the last minute
-        comes first, then the four before it. A longer span repeats the whole past again.
+        comes first, then the four before it. A longer span repeats the whole past again, and at
+        its end a part of it: evenly chosen requests in as much less time, so that every span has
+        the mean rate of the past.
 
         The copies of a request arrive a little before or after it, in conversations of their own.
         """
@@ -167,12 +171,12 @@ class Forecaster:
         lasting = _lasting(known, span_s / 2.0)
         ends_s = [*sorted(one for one in self.spans_s.values() if one < span_s), span_s]
         most = math.ceil(traffic)
+        laps = _laps(span_s, self.spans_s.values())
         found = []
-        for lap, (number, one) in product(
-            range(math.ceil(self.horizon_s / span_s)), enumerate(known)
-        ):
-            place = lap * len(known) + number
-            for copied in range(int((place + 1) * traffic) - int(place * traffic)):
+        for (lap, (lap_s, part_s)), (number, one) in product(enumerate(laps), enumerate(known)):
+            scale = part_s / span_s
+            place = lap_s / span_s * len(known) + number * scale + ROUNDING
+            for copied in range(int((place + scale) * traffic) - int(place * traffic)):
                 ago_s = present.now_s - one.arrived_s
                 part = bisect_left(ends_s, ago_s)
                 from_s, to_s = ends_s[part - 1] if part else 0.0, ends_s[part]
@@ -181,7 +185,7 @@ class Forecaster:
                     spread_s = min(COPY_SPREAD_S, to_s - from_s)
                     at_s = abs(at_s + spread_s * (copied * GOLDEN % 1.0 - 0.5))
                     at_s = min(at_s, 2.0 * (to_s - from_s) - at_s)
-                after_s = lap * span_s + from_s + at_s
+                after_s = lap_s + scale * (from_s + at_s)
                 if after_s < self.horizon_s:
                     again = msgspec.structs.replace(
                         one,
@@ -368,6 +372,15 @@ def _estimated(present: Present, past: Sequence[TraceRequest]) -> list[TraceRequ
         tokens = int(median(longer)) if longer else int(written) + 1
         found.append(msgspec.structs.replace(one, output_tokens=max(1, tokens)))
     return found
+
+
+def _laps(past_s: float, spans_s: Iterable[float]) -> list[tuple[float, float]]:
+    """The repetitions of a past until the last of the spans: when each begins, and its length."""
+    laps = [(0.0, past_s)]
+    for end_s in sorted(spans_s):
+        while (start_s := sum(laps[-1])) < end_s:
+            laps.append((start_s, min(past_s, end_s - start_s)))
+    return laps
 
 
 def _lasting(requests: Sequence[TraceRequest], least_s: float) -> set[int]:
