@@ -233,6 +233,72 @@ def test_groups_of_layers_are_as_large_as_the_smaller_kind() -> None:
     assert (plain.layers, plain.full, plain.windowed) == (32, 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "degree", "full", "windowed", "block_bytes"),
+    [
+        # 16,384 bytes of a token in a windowed layer, 8,192 in a full one
+        ("gemma-4-31b", 1, 32, 16, 10 * 16 * 16_384),
+        ("gemma-4-31b", 4, 32, 16, 10 * 16 * 4096),
+        ("gemma-4-31b", 8, 16, 16, 10 * 16 * 2048),  # the last head of full layers is replicated
+        ("gemma-4-31b", 16, 16, 32, 10 * 16 * 2048),
+        ("gemma-4-26b-a4b", 1, 32, 16, 5 * 16 * 8192),
+        ("gemma-4-26b-a4b", 8, 16, 32, 5 * 16 * 2048),
+        ("gemma-3-27b", 1, 16, 16, 10 * 16 * 8192),
+    ],
+)
+def test_blocks_of_both_kinds_of_layers_have_as_many_bytes(
+    name: str, degree: int, full: int, windowed: int, block_bytes: int
+) -> None:
+    found = kv_capacity(MODELS[name], H200, tensor_parallel=degree)
+    groups = found.groups
+    assert (16 * groups.full_multiple, 16 * groups.window_multiple) == (full, windowed)
+    assert found.block_bytes == block_bytes
+    assert found.blocks * 16 == found.pool_blocks * full
+    # Those of 8,192 tokens, and of a window that 16,384 more tokens pass through.
+    blocks = groups.windowed * groups.window_blocks(16_384, 131_072, 16)
+    kept = groups.windowed * (-(-(1023 + 16_384) // windowed) + 1)
+    assert blocks == kept
+    assert groups.request_blocks(131_072, 16_384, 16) == 131_072 // full + kept
+
+
+def test_blocks_are_padded_where_neither_kind_fills_the_other() -> None:
+    shape = msgspec.structs.replace(MODELS["gemma-4-31b"], full_head_dim=384)
+    odd = msgspec.structs.replace(shape, full_kv_heads=8)  # 12,288 bytes beside 16,384
+    groups = kv_groups(odd)
+    assert (groups.full_multiple, groups.window_multiple) == (1, 1)
+    assert kv_capacity(odd, H200).block_bytes == 10 * 16 * 16_384
+
+
+def test_gemma_4_holds_the_requests_that_vllm_printed() -> None:
+    """On an L40S with an fp8 cache of 15.18 GiB and steps of 4,096 tokens, release 0.26."""
+    shape = msgspec.structs.replace(resolve_model("gemma-4-26b-a4b-fp8"), kv_bytes=1.0)
+    gpu = resolve_accelerator("l40s")
+    limits = msgspec.structs.replace(
+        limits_for(gpu, "0.26"), max_model_len=32_768, max_num_batched_tokens=4096
+    )
+    found = kv_capacity(shape, gpu, limits)
+    assert found.block_bytes == 5 * 16 * 4096
+    printed = msgspec.structs.replace(found, pool_blocks=49_748)
+    assert printed.pool_blocks * printed.block_bytes / GIB == pytest.approx(15.18, abs=0.005)
+    assert (printed.tokens, round(printed.sequences, 2)) == (417_022, 12.73)
+
+
+@pytest.mark.parametrize(
+    ("model", "gib"),
+    [
+        ("google/gemma-4-26B-A4B", 48.5),
+        ("gemma-4-26b-a4b-fp8", 25.67),
+        ("google/gemma-4-31B-it", 58.9),
+        ("nvidia/Gemma-4-31B-IT-NVFP4", 31.0),
+    ],
+)
+def test_gemma_4_loads_what_vllm_printed(model: str, gib: float) -> None:
+    """Its keys are loaded a second time as values, and its rotations in two widths."""
+    assert kv_capacity(resolve_model(model), H200).weight_bytes / GIB == pytest.approx(
+        gib, rel=0.015
+    )
+
+
 def test_sparse_attention_keeps_an_index_beside_the_latents() -> None:
     shape = MODELS["deepseek-v3.2"]
     assert shape.kv_bytes_per_token == 78_324

@@ -120,6 +120,53 @@ GEMMA: dict[str, Any] = {
         "sliding_window": 1024,
     },
 }
+GEMMA_4: dict[str, Any] = {
+    "model_type": "gemma4",
+    "dtype": "bfloat16",
+    "tie_word_embeddings": True,
+    "vision_config": {"num_hidden_layers": 27, "hidden_size": 1152, "global_head_dim": 72},
+    "text_config": {
+        "model_type": "gemma4_text",
+        "attention_k_eq_v": True,
+        "enable_moe_block": False,
+        "global_head_dim": 512,
+        "head_dim": 256,
+        "hidden_size": 5376,
+        "hidden_size_per_layer_input": 0,
+        "intermediate_size": 21504,
+        "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 10,
+        "max_position_embeddings": 262144,
+        "num_attention_heads": 32,
+        "num_experts": None,
+        "num_global_key_value_heads": 4,
+        "num_hidden_layers": 60,
+        "num_key_value_heads": 16,
+        "num_kv_shared_layers": 0,
+        "rope_parameters": {
+            "full_attention": {"partial_rotary_factor": 0.25, "rope_type": "proportional"},
+            "sliding_attention": {"rope_type": "default"},
+        },
+        "sliding_window": 1024,
+        "top_k_experts": None,
+        "vocab_size": 262144,
+    },
+}
+GEMMA_4_MIXTURE: dict[str, Any] = GEMMA_4 | {
+    "text_config": GEMMA_4["text_config"]
+    | {
+        "enable_moe_block": True,
+        "hidden_size": 2816,
+        "intermediate_size": 2112,
+        "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 5,
+        "moe_intermediate_size": 704,
+        "num_attention_heads": 16,
+        "num_experts": 128,
+        "num_global_key_value_heads": 2,
+        "num_hidden_layers": 30,
+        "num_key_value_heads": 8,
+        "top_k_experts": 8,
+    },
+}
 QWEN_HYBRID: dict[str, Any] = {
     "model_type": "qwen3_5",
     "tie_word_embeddings": False,
@@ -207,6 +254,8 @@ def parse(config: object, name: str = "tested") -> ModelShape:
         (DEEPSEEK, "deepseek-v3"),
         (GPT_OSS, "gpt-oss-20b"),
         (GEMMA, "gemma-3-4b"),
+        (GEMMA_4, "gemma-4-31b"),
+        (GEMMA_4_MIXTURE, "gemma-4-26b-a4b"),
         (QWEN_HYBRID, "qwen3.5-27b"),
         (NEMOTRON, "nemotron-3-nano-30b-a3b"),
         (GRANITE, "granite-4.0-h-small"),
@@ -216,6 +265,35 @@ def test_a_familys_configuration_gives_the_catalogs_shape(
     config: dict[str, Any], name: str
 ) -> None:
     assert parse(config, name) == MODELS[name]
+
+
+def test_gemma_4_has_other_heads_only_where_its_file_says_so() -> None:
+    text = GEMMA_4["text_config"]
+    rotated = parse(GEMMA_4 | {"text_config": text | {"attention_k_eq_v": False}})
+    assert (rotated.full_kv_heads, rotated.of_full_layers.kv_heads) == (0, 16)
+    plain = parse(GEMMA_4 | {"text_config": text | {"global_head_dim": None}})
+    assert (plain.of_full_layers.kv_heads, plain.of_full_layers.head_dim) == (4, 256)
+    for field, value in (("num_kv_shared_layers", 18), ("hidden_size_per_layer_input", 256)):
+        with pytest.raises(InputError, match=f"{field} is {value}, for .*: not modelled"):
+            parse(GEMMA_4 | {"text_config": text | {field: value}})
+
+
+def test_an_mlp_beside_the_experts_may_be_left_in_16_bits() -> None:
+    """As in NVIDIA's checkpoints: attention everywhere, and the mixture's MLPs and routers."""
+    for config, kinds, weights in (
+        (GEMMA_4, ("self_attn",), 0.982),
+        (GEMMA_4_MIXTURE, ("self_attn", "mlp", "router"), 2.0),
+    ):
+        layers = range(config["text_config"]["num_hidden_layers"])
+        kept = [f"model.language_model.layers.{n}.{kind}*" for n in layers for kind in kinds]
+        quantization = {
+            "quant_algo": "NVFP4",
+            "ignore": ["lm_head", *kept],
+            "kv_cache_scheme": {"num_bits": 8, "type": "float"},
+        }
+        found = parse(config | {"quantization_config": quantization})
+        assert found.weight_bytes == pytest.approx(weights, abs=0.001)
+        assert (found.expert_weight_bytes, found.kv_bytes) == (0.5625, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -530,7 +608,14 @@ def test_a_null_field_is_not_hinted_at_by_its_own_name() -> None:
             "mamba_ssm_cache_dtype is 'int8'; allowed: float32",
         ),
         ({"model_type": "mamba2"}, "'mamba2' has layers that are not modelled"),
-        ({"model_type": "gemma4"}, "'gemma4' has layers that are not modelled"),
+        ({"model_type": "gemma4_assistant"}, "'gemma4_assistant' has layers that are not modelled"),
+        ({"model_type": "diffusion_gemma"}, "'diffusion_gemma' has layers that are not modelled"),
+        ({"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input is 256, for embedd"),
+        ({"global_head_dim": "512"}, "global_head_dim is '512'"),
+        (
+            {"attention_k_eq_v": True, "num_global_key_value_heads": 5},
+            "32 attention heads cannot share 5 key-value heads of full-attention layers",
+        ),
         ({"model_type": "minimax"}, "'minimax' has layers that are not modelled"),
         ({"model_type": "llada_moe"}, "'llada_moe' has layers that are not modelled"),
         ({"model_type": "gemma3n_text"}, "'gemma3n_text' has layers that are not modelled"),
@@ -625,7 +710,7 @@ JUNK = st.recursive(
 
 
 @given(
-    base=st.sampled_from([LLAMA, MIXTRAL, QWEN_MOE, DEEPSEEK, GPT_OSS, GEMMA]),
+    base=st.sampled_from([LLAMA, MIXTRAL, QWEN_MOE, DEEPSEEK, GPT_OSS, GEMMA, GEMMA_4]),
     changes=st.lists(st.tuples(st.integers(0, 30), JUNK), max_size=3),
 )
 def test_junk_is_a_shape_or_a_sentence(

@@ -57,6 +57,20 @@ def test_a_newer_gpu_is_not_slower_alone_or_in_a_group(
     assert new.step_s(work) <= ROUNDED * old.step_s(work)
 
 
+@pytest.mark.parametrize("name", ["gemma-4-31b", "gemma-4-26b-a4b"])
+@given(
+    pair=st.sampled_from(FASTER),
+    tp=st.sampled_from([1, 2, 4, 8, 16]),
+    kv_bytes=st.sampled_from([1.0, 2.0]),
+    work=steps(),
+)
+def test_nor_is_it_with_two_kinds_of_attention(
+    name: str, pair: tuple[str, str], tp: int, kv_bytes: float, work: StepWork
+) -> None:
+    new, old = (_model(name, gpu, tp, kv_bytes).step_s(work) for gpu in pair)
+    assert new <= ROUNDED * old
+
+
 @pytest.mark.parametrize(("faster", "slower"), FASTER)
 @given(kib=st.integers(1, 1 << 20), gpus=st.sampled_from([2, 4, 8]))
 def test_nor_is_an_all_reduce(faster: str, slower: str, kib: int, gpus: int) -> None:

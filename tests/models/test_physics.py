@@ -12,7 +12,7 @@ from windtunnel.models.calibration.evidence import profile_evidence
 from windtunnel.models.catalog.accelerators import ACCELERATORS, Accelerator, resolve_accelerator
 from windtunnel.models.catalog.models import MODELS, resolve_model
 from windtunnel.models.catalog.shapes import ModelShape
-from windtunnel.models.step_time.model import StepWork
+from windtunnel.models.step_time.model import StepWork, tokens_of
 from windtunnel.models.step_time.physics import Physics, busiest_rank
 from windtunnel.models.step_time.profile import load_profile, physics_model
 
@@ -221,6 +221,25 @@ def test_a_window_bounds_what_a_long_context_costs() -> None:
     assert model.step_s(prefill(8192, 50_000)) < 0.65 * unbounded.step_s(prefill(8192, 50_000))
 
 
+def test_full_attention_layers_cost_what_their_own_heads_do() -> None:
+    """As much as a model of ten full layers of that shape, and one of fifty windowed ones."""
+    shape, h200 = resolve_model("gemma-4-31b"), resolve_accelerator("h200")
+    own = {"full_kv_heads": 0, "full_head_dim": 0}
+    windowed = msgspec.structs.replace(shape, layers=50, window_layers=50, **own)
+    full = msgspec.structs.replace(shape.of_full_layers, layers=10, window_layers=0)
+    whole, *parts = (physics_model(one, h200) for one in (shape, windowed, full))
+
+    def attention_s(model: Physics, work: StepWork) -> float:
+        return model.step_s(work) - model.tokens_s(tokens_of(work)) - model.head_s(work.samples)
+
+    works = [decode(*size) for size in ((1, 300), (1, 900), (1, 90_000), (64, 9000), (64, 900_000))]
+    for work in [*works, prefill(4096), prefill(777, 50_000), StepWork([], 8, 24_000, 8, 16)]:
+        times = [attention_s(one, work) for one in parts]
+        assert attention_s(whole, work) == pytest.approx(sum(times))
+    step_s = whole.kernels.parameters.step_s
+    assert whole.tokens_s(1) + step_s == pytest.approx(sum(one.tokens_s(1) for one in parts))
+
+
 def test_tensor_parallel_divides_the_work_but_pays_for_collectives() -> None:
     works = [prefill(4096), decode(32, 32 * 2000)]
     for work in works:
@@ -302,6 +321,7 @@ PINNED = {
     "llama-3.1-8b": ["0.022069059251361885", "0.007675411924983824", "0.016504219680653947"],
     "deepseek-v3": ["0.22976231880362297", "0.11119734234669751", "0.20724178888861175"],
     "gemma-3-27b": ["0.07280390457724396", "0.022630780172296163", "0.054846097791067104"],
+    "gemma-4-31b": ["0.08594989408991216", "0.02933382192046337", "0.06527834356466033"],
     "gpt-oss-120b": ["0.0381581415080054", "0.020238082852318116", "0.03607350054001122"],
 }
 

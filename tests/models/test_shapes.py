@@ -28,6 +28,39 @@ def test_kv_heads_are_replicated_beyond_their_number() -> None:
     assert shape.per_gpu(8).kv_bytes_per_token == shape.kv_bytes_per_token / 4
 
 
+def test_full_attention_layers_may_have_heads_of_their_own() -> None:
+    """Gemma 4 31B: 50 windowed layers of 16 heads of 256, 10 full ones of 4 heads of 512."""
+    shape = MODELS["gemma-4-31b"]
+    queries, hidden = 32, 5376
+    assert shape.all_attention_params == hidden * (
+        50 * 256 * (2 * queries + 2 * 16) + 10 * 512 * (2 * queries + 2 * 4)
+    )
+    assert shape.kv_bytes_per_token == 2 * 2 * (50 * 16 * 256 + 10 * 4 * 512)
+    assert shape.of_full_layers.of_full_layers == shape.of_full_layers
+    plain = MODELS["gemma-3-27b"]
+    assert plain.of_full_layers is plain
+
+
+@pytest.mark.parametrize(
+    ("name", "degree", "windowed", "full"),
+    [
+        ("gemma-4-31b", 4, 4, 1),
+        ("gemma-4-31b", 8, 2, 1),
+        ("gemma-4-31b", 32, 1, 1),
+        ("gemma-4-26b-a4b", 2, 4, 1),
+        ("gemma-4-26b-a4b", 8, 1, 1),
+    ],
+)
+def test_heads_of_full_attention_layers_are_divided_apart(
+    name: str, degree: int, windowed: int, full: int
+) -> None:
+    shape = MODELS[name]
+    part = shape.per_gpu(degree)
+    assert (part.kv_heads, part.full_kv_heads, part.full_head_dim) == (windowed, full, 512)
+    in_all = shape.window_layers * windowed * 256 + shape.full_layers * full * 512
+    assert part.kv_bytes_per_token == 2 * 2 * in_all
+
+
 def test_latent_cache_is_small_and_not_divided() -> None:
     shape = MODELS["deepseek-v3"]
     assert shape.kv_bytes_per_token == 61 * (512 + 64) * 2
@@ -58,6 +91,7 @@ def test_interleaved_and_prefixed_mixtures_count_their_layers() -> None:
         ({"hidden": -1}, "hidden is -1"),
         ({"kv_heads": 5}, "32 attention heads cannot share 5"),
         ({"experts": 4, "experts_per_token": 5}, "5 experts per token of 4"),
+        ({"full_kv_heads": 5}, "32 attention heads cannot share 5 .* of full-attention layers"),
         ({"window_layers": 33}, "33 sliding-window layers of 32"),
     ],
 )
@@ -70,3 +104,12 @@ def test_impossible_shapes_are_refused(change: dict[str, int], sentence: str) ->
 def test_impossible_divisions_are_refused(tp: int, ep: int) -> None:
     with pytest.raises(InputError, match="parallel is"):
         MODELS["mixtral-8x7b"].per_gpu(tp, ep)
+
+
+def test_heads_of_full_attention_layers_must_divide_too() -> None:
+    shape = msgspec.structs.replace(
+        MODELS["gemma-4-31b"], heads=48, kv_heads=24, full_kv_heads=16, full_head_dim=0
+    )
+    assert shape.per_gpu(8).full_kv_heads == 2
+    with pytest.raises(InputError, match="tensor_parallel is 24 but the model has 16 key-value"):
+        shape.per_gpu(24)

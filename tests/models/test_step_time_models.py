@@ -177,6 +177,20 @@ def test_windows_stop_growing() -> None:
     assert shallow == pytest.approx(steep / 2)
 
 
+def test_full_attention_layers_cost_what_their_own_heads_do() -> None:
+    """A key of Gemma 4 31B's ten full layers is 8,192 bytes, of its 50 windowed ones 16,384."""
+    model = Roofline(MODELS["gemma-4-31b"], H100)
+    _, near, until = model.decode_line(1, 0)
+    assert until == 1023
+    _, far, _ = model.decode_line(1, 1023)
+    assert near * H100.hbm_bytes_per_s == pytest.approx(50 * 16_384 + 10 * 8192)
+    assert far * H100.hbm_bytes_per_s == pytest.approx(10 * 8192)
+    # Past the windows a pair is two multiplications of 32 heads of 512 in each full layer.
+    more = model.step_s(prefill(8192, 100_000)) - model.step_s(prefill(8192, 50_000))
+    flops = 10 * 4 * 32 * 512 * 8192 * 50_000
+    assert more * H100.peak_flops("bf16") == pytest.approx(flops)
+
+
 def test_a_large_batch_bends_where_arithmetic_overtakes_memory() -> None:
     model = Roofline(LLAMA, slowed(H100, 0.05))
     base, slope, until = model.decode_line(64, 0)

@@ -54,5 +54,12 @@ def test_windows_of_a_request_take_blocks() -> None:
     assert limits.window_blocks(160) == 6 * 10
     assert limits.window_blocks(100_000) == 6 * 65
     assert "KV blocks" in limits.refusal(limits.usable_blocks * 16 - 100, 1)
+    sets = ["model=gemma-4-31b", f"{POOL}.accelerator=h200", f"{POOL}.tensor_parallel=1"]
+    for degree, blocks in ((1, 5 * 2 * 65), (8, 5 * 65), (16, 5 * 66 // 2)):
+        (pool,) = load_text(TEXT, sets=[*sets[:2], f"{POOL}.tensor_parallel={degree}"]).pools
+        limits = limits_of(pool, shape_of(pool))
+        # Five windowed groups. Alone, their blocks have 16 tokens, and those of full layers 32; on
+        # sixteen GPUs 32, and those of full layers 16.
+        assert limits.window_blocks(100_000) == blocks
     (plain,) = load_text(TEXT).pools
     assert limits_of(plain, shape_of(plain)).window_blocks(100_000) == 0

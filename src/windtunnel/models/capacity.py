@@ -100,24 +100,30 @@ class KvGroups(msgspec.Struct, frozen=True, kw_only=True):
     full: int  # groups of layers that attend to the whole context
     windowed: int  # groups of layers that keep a window
     window: int  # its tokens
+    full_multiple: int = 1  # of `block_size`: tokens in a block of full-attention layers
+    window_multiple: int = 1  # the same of windowed layers
     recurrent: int = 0  # groups of layers that keep a state
     states: int = 0  # states per such group that vLLM counts for a request
 
     def window_blocks(self, in_flight: int, longest: int, block_size: int) -> int:
         """Blocks of one windowed group that a request of `longest` tokens may hold."""
         kept = min(self.window - 1 + in_flight, longest)
-        return -(-kept // block_size) + 1
+        return -(-kept // (block_size * self.window_multiple)) + 1
 
     def request_blocks(self, longest: int, in_flight: int, block_size: int) -> int:
         """Blocks that vLLM counts for a request of `longest` tokens, over all groups."""
-        blocks = self.full * -(-longest // block_size)
+        blocks = self.full * -(-longest // (block_size * self.full_multiple))
         if self.windowed:
             blocks += self.windowed * self.window_blocks(in_flight, longest, block_size)
         return blocks + self.recurrent * self.states
 
 
 def kv_groups(shape: ModelShape, limits: MemoryLimits | None = None) -> KvGroups:
-    """Groups of layers, by vLLM's rule; the last group of a kind may be padded."""
+    """Groups of layers, by vLLM's rule; the last group of a kind may be padded.
+
+    Where a token takes fewer bytes in layers of one kind, their blocks hold as many more tokens as
+    make blocks of both kinds equally large; if that is no whole multiple, they are padded.
+    """
     limits = MemoryLimits() if limits is None else limits
     full, windowed, recurrent = shape.full_layers, shape.window_layers, shape.recurrent_layers
     others = windowed + recurrent  # no model has both
@@ -126,11 +132,19 @@ def kv_groups(shape: ModelShape, limits: MemoryLimits | None = None) -> KvGroups
     else:
         fewer, more = sorted((full, others))
         size = more if more < LITTLE_LARGER * fewer else fewer
+    full_multiple = window_multiple = 1
+    if full and windowed:
+        full_bytes = shape.of_full_layers.kv_bytes_per_token_layer
+        window_bytes = shape.kv_bytes_per_token_layer
+        full_multiple = 1 if window_bytes % full_bytes else int(window_bytes // full_bytes)
+        window_multiple = 1 if full_bytes % window_bytes else int(full_bytes // window_bytes)
     return KvGroups(
         layers=size,
         full=-(-full // size),
         windowed=-(-windowed // size),
         window=shape.window,
+        full_multiple=full_multiple,
+        window_multiple=window_multiple,
         recurrent=-(-recurrent // size),
         states=(1 + limits.prefix_caching + limits.draft_tokens) if recurrent else 0,
     )
@@ -175,8 +189,9 @@ class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def blocks(self) -> int:
-        """Token blocks, each covering all full-attention layers."""
-        return self.pool_blocks // max(1, self.groups.full)
+        """Blocks of `block_size` tokens, each covering all full-attention layers."""
+        groups = self.groups
+        return self.pool_blocks * groups.full_multiple // max(1, groups.full)
 
     @property
     def request_blocks(self) -> int:
@@ -302,8 +317,11 @@ def _runtime_bytes(release: EngineRelease, accelerator: Accelerator, gpus: int) 
 def _block_bytes(part: ModelShape, groups: KvGroups, limits: MemoryLimits) -> float:
     """Bytes of one block of the pool; the drafter's layers are spread over the full-attention
     groups."""
-    token_bytes = groups.layers * part.kv_bytes_per_token_layer
-    token_bytes += limits.drafter_token_bytes / max(1, groups.full)
+    full_bytes = part.of_full_layers.kv_bytes_per_token_layer * groups.full_multiple
+    window_bytes = part.kv_bytes_per_token_layer * groups.window_multiple
+    layer_bytes = max(full_bytes if groups.full else 0.0, window_bytes if groups.windowed else 0.0)
+    token_bytes = groups.layers * layer_bytes
+    token_bytes += limits.drafter_token_bytes * groups.full_multiple / max(1, groups.full)
     return token_bytes * limits.block_size
 
 
@@ -314,20 +332,21 @@ def kv_bytes_per_token(part: ModelShape) -> float:
     For a whole model's shape, on all its GPUs together; for one GPU's part, on that GPU.
     """
     share = min(1.0, part.window / WINDOW_SEQUENCE_TOKENS)
-    layers = part.full_layers + part.window_layers * share
-    return layers * part.kv_bytes_per_token_layer
+    full = part.full_layers * part.of_full_layers.kv_bytes_per_token_layer
+    return full + part.window_layers * share * part.kv_bytes_per_token_layer
 
 
 def _loaded_bytes(part: ModelShape) -> float:
     """Bytes of the weights as loaded: MXFP4 experts are padded to the width that their kernels
     need.
 
-    A rotary table for every position is loaded as well, whole on each GPU: 2.5 GiB for Llama 4
-    Scout, whose context is 10 million tokens. Recurrent models rotate little or nothing.
+    A rotary table for every position is loaded as well (two, where heads of full-attention layers
+    have a width of their own), whole on each GPU: 2.5 GiB for Llama 4 Scout, whose context is 10
+    million tokens. Recurrent models rotate little or nothing.
     """
     loaded = part.total_weight_bytes
     if not part.recurrent_layers:
-        rotated = part.qk_rope_dim or part.head_dim
+        rotated = part.qk_rope_dim or part.head_dim + part.full_head_dim
         loaded += part.max_context * rotated * part.activation_bytes
     if part.is_mixture and part.expert_weight_bytes == MXFP4_BYTES:
         wide = -(-part.expert_ffn // PADDED_WIDTH) * PADDED_WIDTH

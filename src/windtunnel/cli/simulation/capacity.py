@@ -169,7 +169,14 @@ def _table(data: dict[str, Any], refusal: str) -> str:
             f"  layers in {groups['full']} full and {groups['windowed']} windowed groups of "
             f"{groups['layers']}; a window keeps {groups['window']:,} tokens"
         )
-    lines.append(f"  {kv['blocks']:,} blocks of {kv['block_size']} tokens in a group")
+    blocks = (
+        f"  {kv['blocks']:,} blocks of {kv['block_size'] * groups['full_multiple']} tokens in a"
+    )
+    if groups["full_multiple"] == groups["window_multiple"]:
+        lines.append(f"{blocks} group")
+    else:
+        windowed = kv["block_size"] * groups["window_multiple"]
+        lines.append(f"{blocks} full group, or {windowed} in a windowed one")
     requests = f"{kv['sequences']:.2f} requests of {settings['max_model_len']:,} tokens at once"
     lines.append(f"  {kv['tokens']:,} tokens, or {requests}")
     if refusal:

@@ -39,7 +39,14 @@ _EXPERTS = (
     "num_local_experts",
     "num_routed_experts",
 )
-_EXPERTS_PER_TOKEN = ("num_experts_per_tok", "experts_per_token", "moe_topk", "moe_top_k", "top_k")
+_EXPERTS_PER_TOKEN = (
+    "num_experts_per_tok",
+    "experts_per_token",
+    "moe_topk",
+    "moe_top_k",
+    "top_k",
+    "top_k_experts",
+)
 _MOE_STEP = (
     "interleave_moe_layer_step",
     "decoder_sparse_step",
@@ -73,8 +80,9 @@ _NOT_MODELLED = (
     "minimax_m1",
     "minimax_m3",
     "deepseek_v4",
-    "gemma4",  # global and local layers have heads of different widths
     "gemma3n",
+    "gemma4_assistant",  # drafters that read the cache of their model
+    "gemma4_unified_assistant",
     "lfm2",
     "plamo2",
     "xlstm",
@@ -82,7 +90,7 @@ _NOT_MODELLED = (
     "longcat",
 )
 _NOT_MODELLED_MORE = ("recurrent_gemma", "t5", "bart", "whisper", "bert")
-_DIFFUSION = ("llada", "dream", "sdar")  # text is not generated token by token
+_DIFFUSION = ("llada", "dream", "sdar", "diffusion_gemma")  # text is not generated token by token
 
 # Fields of layers that are not modelled, whatever the model type is called.
 _FIELDS_NOT_MODELLED = {
@@ -285,6 +293,7 @@ def parse_hf_config(values: object, *, where: str, name: str) -> ModelShape:
         **latent,
         **mixture,
         **_windows(fields, layers),
+        **_full_heads(fields, heads),
         **recurrent,
         "encoder_params": _encoder(fields),
         "mtp_layers": fields.integer(_MTP_LAYERS, layers, least=0) or 0,
@@ -394,6 +403,18 @@ def _head_dim(fields: _Fields, hidden: int, heads: int) -> int:
     return hidden // heads
 
 
+def _full_heads(fields: _Fields, heads: int) -> dict[str, int]:
+    """Heads of full-attention layers, in families where windowed layers have others (Gemma 4).
+
+    The number counts only where keys serve as values, as in vLLM.
+    """
+    kv_heads = fields.integer(("num_global_key_value_heads",), heads) or 0
+    return {
+        "full_kv_heads": kv_heads if fields.flag("attention_k_eq_v", default=False) else 0,
+        "full_head_dim": fields.integer(("global_head_dim",), MAX_WIDTH) or 0,
+    }
+
+
 def _latent(fields: _Fields) -> dict[str, int]:
     """Latent attention, present if the file has a rank for the compressed keys and values."""
     rank = fields.integer(("kv_lora_rank",), MAX_WIDTH, least=0)
@@ -454,7 +475,7 @@ def _encoder(fields: _Fields) -> int:
 def _mixture(fields: _Fields, layers: int) -> dict[str, int]:
     """Experts; fewer than two mean a dense model, as in files of families that have both."""
     experts = fields.integer(_EXPERTS, MAX_EXPERTS, least=0) or 0
-    if experts < 2:
+    if experts < 2 or not fields.flag("enable_moe_block", default=True):
         return {}
     ffn_names = ("intermediate_size", "ffn_hidden_size")
     expert_ffn = fields.integer(_EXPERT_FFN, MAX_WIDTH) or fields.required(ffn_names, MAX_WIDTH)
@@ -484,6 +505,8 @@ def _shared_ffn(fields: _Fields, expert_ffn: int) -> int:
     width = fields.integer(_SHARED_FFN, MAX_WIDTH, least=0)
     if width is not None:
         return width
+    if fields.flag("enable_moe_block", default=False):  # an MLP beside the experts of each layer
+        return fields.required(("intermediate_size",), MAX_WIDTH)
     names = (
         "n_shared_experts",
         "num_shared_experts",

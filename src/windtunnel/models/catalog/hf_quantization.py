@@ -107,6 +107,7 @@ _EXPERTS = (
         "mixer.experts.0.down_proj",
     ),
 )
+_EXPERTS_BESIDE_MLP = (("experts.0.down_proj", "moe.experts.0.down_proj"),)  # Gemma 4
 """Modules that stand for all matrices of their kind, each under the names that models give it."""
 MOST_PATTERNS = 256
 MOST_REPEATS = 4
@@ -144,11 +145,12 @@ def with_kept(
         return narrow + (PLAIN_BYTES - narrow) * wide / len(places)
 
     attention = _LATENT if shape.is_latent else _ATTENTION
+    beside = values.get("enable_moe_block") is True
     parts = (
-        (shape.attention_layers * shape.attention_params, attention, "*"),
+        (shape.all_attention_params, attention, "*"),
         (shape.recurrent_layers * shape.recurrent_params, _RECURRENT, "M"),
         (shape.dense_layers * shape.dense_mlp_params, _MLP, "-"),
-        (shape.moe_layers * shape.shared_params, _SHARED, "E"),
+        (shape.moe_layers * shape.shared_params, _MLP if beside else _SHARED, "E"),
     )
     whole = sum(params for params, _, _ in parts)
     in_all = sum(
@@ -158,7 +160,9 @@ def with_kept(
     return msgspec.structs.replace(
         shape,
         weight_bytes=in_all / whole,
-        expert_weight_bytes=weight_bytes(_EXPERTS, shape.expert_weight_bytes, "E"),
+        expert_weight_bytes=weight_bytes(
+            _EXPERTS_BESIDE_MLP if beside else _EXPERTS, shape.expert_weight_bytes, "E"
+        ),
     )
 
 

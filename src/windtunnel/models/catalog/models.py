@@ -56,6 +56,7 @@ _DENSE: dict[str, _Sizes] = {  # layers, hidden, heads, kv heads, head dim, ffn,
     "gemma-3-4b":      (34,  2560,   8,  4, 256, 10240, 262208, 128 * K),
     "gemma-3-12b":     (48,  3840,  16,  8, 256, 15360, 262208, 128 * K),
     "gemma-3-27b":     (62,  5376,  32, 16, 128, 21504, 262208, 128 * K),
+    "gemma-4-31b":     (60,  5376,  32, 16, 256, 21504, 262144, 256 * K),
     "gemma-2-9b":      (42,  3584,  16,  8, 256, 14336, 256000,   8 * K),
     "gemma-2-27b":     (46,  4608,  32, 16, 128, 36864, 256000,   8 * K),
     "mistral-nemo-12b": (40, 5120,  32,  8, 128, 14336, 131072, 128 * K),
@@ -78,12 +79,14 @@ _DENSE: dict[str, _Sizes] = {  # layers, hidden, heads, kv heads, head dim, ffn,
 }
 _TIED = (
     "llama-3.2-1b", "llama-3.2-3b", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen3-0.6b",
-    "qwen3-1.7b", "qwen3-4b", "gemma-3-4b", "gemma-3-12b", "gemma-3-27b",
-    "gemma-2-9b", "gemma-2-27b", "granite-3.1-8b", "granite-4.1-3b", "granite-4.1-8b",
-    "granite-4.1-30b", "granite-4.0-h-small", "qwen3.5-0.8b", "qwen3.5-2b", "qwen3.5-4b",
+    "qwen3-1.7b", "qwen3-4b", "gemma-3-4b", "gemma-3-12b", "gemma-3-27b", "gemma-4-31b",
+    "gemma-4-26b-a4b", "gemma-2-9b", "gemma-2-27b", "granite-3.1-8b", "granite-4.1-3b",
+    "granite-4.1-8b", "granite-4.1-30b", "granite-4.0-h-small", "qwen3.5-0.8b", "qwen3.5-2b",
+    "qwen3.5-4b",
 )
 _WINDOWS = {"gemma-2-9b": (4096, 21), "gemma-2-27b": (4096, 23),
             "gemma-3-4b": (1024, 29), "gemma-3-12b": (1024, 40), "gemma-3-27b": (1024, 52),
+            "gemma-4-31b": (1024, 50), "gemma-4-26b-a4b": (1024, 25),
             "gpt-oss-20b": (128, 12), "gpt-oss-120b": (128, 18),
             "llama-4-scout": (8192, 36), "llama-4-maverick": (8192, 36)}
 _MIXTURES: dict[str, _Sizes] = {
@@ -111,10 +114,11 @@ _MIXTURES: dict[str, _Sizes] = {
     "nemotron-3-super-120b-a12b": (48, 4096, 32, 2, 128, 2688, 131072, 256 * K),
     "nemotron-3-ultra-550b-a55b": (60, 8192, 64, 2, 128, 5120, 131072, 256 * K),
     "granite-4.0-h-small": (40, 4096, 32,   8, 128,   768, 100352,   128 * K),
+    "gemma-4-26b-a4b":   (30, 2816,  16,   8, 256,  2112, 262144,   256 * K),
     "llama-4-scout":     (48, 5120,  40,   8, 128, 16384, 202048, 10240 * K),
     "llama-4-maverick":  (48, 5120,  40,   8, 128, 16384, 202048,  1024 * K),
 }
-_DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention and precision
+_DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention, other heads and precision
     "qwen3-30b-a3b": {"experts": 128, "experts_per_token": 8, "expert_ffn": 768},
     "qwen3-235b-a22b": {"experts": 128, "experts_per_token": 8, "expert_ffn": 1536},
     "mixtral-8x7b": {"experts": 8, "experts_per_token": 2, "expert_ffn": 14336},
@@ -204,6 +208,11 @@ _DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention and precisi
     "granite-4.0-h-small": {
         "experts": 72, "experts_per_token": 10, "expert_ffn": 768, "shared_ffn": 1536,
     },
+    "gemma-4-31b": {"full_kv_heads": 4, "full_head_dim": 512},
+    "gemma-4-26b-a4b": {
+        "full_kv_heads": 2, "full_head_dim": 512, "experts": 128, "experts_per_token": 8,
+        "expert_ffn": 704, "shared_ffn": 2112,
+    },
     "llama-4-scout": {
         "experts": 16, "experts_per_token": 1, "expert_ffn": 8192, "shared_ffn": 8192,
     },
@@ -241,7 +250,7 @@ _MTP_LAYERS = {
 _SOURCES = {
     "llama": "meta-llama", "qwen": "Qwen", "mistral": "mistralai", "mixtral": "mistralai",
     "gemma": "google", "phi": "microsoft", "granite": "ibm-granite", "deepseek": "deepseek-ai",
-    "kimi-vl": "moonshotai", "gpt-oss": "openai",
+    "kimi-vl": "moonshotai", "gpt-oss": "openai", "gemma-4": "google, in aiconfigurator",
     "qwen3-coder": "Qwen, in aiconfigurator", "deepseek-v3.2": "deepseek-ai, in aiconfigurator",
     "kimi-k2": "moonshotai, in aiconfigurator", "glm-5": "zai-org, in aiconfigurator",
     "glm-4.5": "zai-org, in a training script", "minimax": "MiniMaxAI, in aiconfigurator",
@@ -257,6 +266,7 @@ _SOURCES = {
 # Layers and width of vision encoders, beside the language model.
 _ENCODERS = {
     "gemma-3-4b": (27, 1152), "gemma-3-12b": (27, 1152), "gemma-3-27b": (27, 1152),
+    "gemma-4-31b": (27, 1152), "gemma-4-26b-a4b": (27, 1152),
     "llama-4-scout": (34, 1408), "llama-4-maverick": (34, 1408), "kimi-vl-a3b": (27, 1152),
     "mistral-small-3.1-24b": (24, 1024),
     "qwen3.5-27b": (27, 1152), "qwen3.5-35b-a3b": (27, 1152), "qwen3.5-122b-a10b": (27, 1152),
@@ -362,7 +372,10 @@ _REFUSED = {  # well-known families whose speed and memory are not modelled
     "minimax-text-01": "lightning attention",
     "minimax-m3": "block-sparse attention",
     "deepseek-v4": "compressed sparse attention",
-    "gemma-4": "global and local layers with heads of different widths",
+    **dict.fromkeys(
+        ("gemma-4-e2b", "gemma-4-e4b"),
+        "embeddings in every layer, and layers that share their keys and values",
+    ),
 }
 
 # What publishers add to a name without changing the shape.
@@ -382,6 +395,8 @@ _FP4_HEADS = ("qwen3.6",)
 # 16 bits was read (`hf_quant_config.json`, in aiconfigurator), by the start of their names.
 _FP4_BY_NVIDIA = {
     "deepseek-v3.": (1.284, 0.5625),
+    "gemma-4-26b": (2.0, 0.5625),
+    "gemma-4-31b": (0.982, 0.5625),
     "glm-5": (1.692, 0.5625),
     **dict.fromkeys(("glm-5.1", "glm-5.2", "glm-5.3"), (1.943, 0.618)),
     "kimi-k2.5": (1.526, 0.5625),

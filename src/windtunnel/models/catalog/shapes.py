@@ -72,6 +72,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     window: int = 0  # tokens a sliding-window layer looks back
     window_layers: int = 0  # how many layers do so
+    full_kv_heads: int = 0  # of full-attention layers, where windowed ones have others; 0: the same
+    full_head_dim: int = 0  # the same for the width of their queries, keys and values
 
     index_heads: int = 0  # sparse attention: an indexer picks the tokens that latents attend to
     index_dim: int = 0
@@ -98,6 +100,12 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         if self.heads % self.kv_heads:
             what = (
                 f"{self.heads} attention heads cannot share {self.kv_heads} key-value heads evenly"
+            )
+            self._refuse(what, "a number of key-value heads that divides the heads")
+        if self.full_kv_heads and self.heads % self.full_kv_heads:
+            what = (
+                f"{self.heads} attention heads cannot share {self.full_kv_heads} key-value heads "
+                "of full-attention layers evenly"
             )
             self._refuse(what, "a number of key-value heads that divides the heads")
         if self.experts and not 1 <= self.experts_per_token <= self.experts:
@@ -164,7 +172,21 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         """Layers that attend to the whole context."""
         return self.attention_layers - self.window_layers
 
-    # Parameters of the parts, each of one layer unless stated otherwise.
+    @property
+    def of_full_layers(self) -> ModelShape:
+        """The shape with the heads of full-attention layers, where windowed ones have others."""
+        if not (self.full_kv_heads or self.full_head_dim):
+            return self
+        return msgspec.structs.replace(
+            self,
+            kv_heads=self.full_kv_heads or self.kv_heads,
+            head_dim=self.full_head_dim or self.head_dim,
+            full_kv_heads=0,
+            full_head_dim=0,
+        )
+
+    # Parameters of the parts, each of one layer unless stated otherwise; those of attention are
+    # of a windowed layer, where full-attention layers have other heads.
 
     @property
     def attention_params(self) -> int:
@@ -178,6 +200,12 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         down = self.hidden * (self.kv_lora_rank + self.qk_rope_dim)
         out = self.heads * self.v_head_dim * self.hidden
         return query + down + self.latent_up_params + out
+
+    @property
+    def all_attention_params(self) -> int:
+        """Parameters of attention in all layers."""
+        windowed = self.window_layers * self.attention_params
+        return windowed + self.full_layers * self.of_full_layers.attention_params
 
     @property
     def indexers(self) -> int:
@@ -235,9 +263,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mixer_params(self) -> int:
         """Parameters of attention and recurrences in all layers."""
-        attention = self.attention_layers * self.attention_params
         index = self.indexers * self.index_params
-        return attention + index + self.recurrent_layers * self.recurrent_params
+        return self.all_attention_params + index + self.recurrent_layers * self.recurrent_params
 
     @property
     def dense_mlp_params(self) -> int:
@@ -313,7 +340,12 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kv_bytes_per_token_layer(self) -> float:
-        """Bytes that one token adds to the KV cache in one layer."""
+        """Bytes that one token adds to the KV cache in one layer; a windowed one, where
+        full-attention layers have other heads.
+
+        Where keys serve as values (Gemma 4's full-attention layers), vLLM still loads and caches
+        both: keys are rotated, values are not, and each has its own norm.
+        """
         if not self.is_latent:
             return 2 * self.kv_heads * self.head_dim * self.kv_bytes
         if not self.is_sparse or self.kv_bytes >= PLAIN_BYTES:
@@ -335,7 +367,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kv_bytes_per_token(self) -> float:
         """Bytes that one token adds to the KV cache, in all layers."""
-        return self.attention_layers * self.kv_bytes_per_token_layer
+        windowed = self.window_layers * self.kv_bytes_per_token_layer
+        return windowed + self.full_layers * self.of_full_layers.kv_bytes_per_token_layer
 
     @property
     def prefill_pair_flops(self) -> int:
@@ -372,6 +405,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
             name=self.name if tp == 1 else f"{self.name}-tp{tp}-slice",
             heads=self.heads // tp,
             kv_heads=max(1, self.kv_heads // tp),
+            full_kv_heads=max(1, self.full_kv_heads // tp) if self.full_kv_heads else 0,
             ffn=-(-self.ffn // tp),
             vocab=-(-self.vocab // tp),
             experts=experts,
@@ -410,9 +444,10 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         if tp < 1 or self.heads % tp:
             what = f"tensor_parallel is {tp} but the model has {self.heads} attention heads"
             self._refuse(what, f"a divisor of {self.heads}")
-        if self.kv_heads % tp and tp % self.kv_heads:
-            what = f"tensor_parallel is {tp} but the model has {self.kv_heads} key-value heads"
-            self._refuse(what, f"a divisor or a multiple of {self.kv_heads}")
+        for kv_heads in (self.kv_heads, self.full_kv_heads or self.kv_heads):
+            if kv_heads % tp and tp % kv_heads:
+                what = f"tensor_parallel is {tp} but the model has {kv_heads} key-value heads"
+                self._refuse(what, f"a divisor or a multiple of {kv_heads}")
         if self.state_heads % tp:
             what = f"tensor_parallel is {tp} but the model has {self.state_heads} state heads"
             self._refuse(what, f"a divisor of {self.state_heads}")

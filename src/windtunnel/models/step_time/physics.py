@@ -108,6 +108,54 @@ def busiest_rank(pairs: float, visited: float, experts: int, ranks: int) -> tupl
     return pairs, min(visited, float(experts))
 
 
+class AttentionLayers:
+    """Attention layers of one shape, and what a layer costs."""
+
+    def __init__(self, part: ModelShape, layers: int, window_layers: int, kernels: Kernels) -> None:
+        self.layers: Final = layers
+        # The tokens that an indexer picks are read like a window, in every layer.
+        self.window: Final = part.index_topk if part.is_sparse else part.window
+        self.window_layers: Final = part.layers if part.is_sparse else window_layers
+        self.kv_heads: Final = 1 if part.is_latent else part.kv_heads
+        self.gemms: Final = attention_gemms(part)
+        # Norms and sums pass over the hidden vector, the rotation over queries, keys and values.
+        self.width: Final = part.hidden + self.gemms[0][0]
+        self.decode_flops: Final = float(part.decode_pair_flops)
+        self.pair_s: Final[float] = prefill_flops(part) / kernels.attention_flops
+        rate = kernels.latent_rate if part.is_latent else kernels.kv_rate
+        self.key_s: Final[float] = (part.kv_bytes_per_token_layer - part.index_bytes) / rate
+
+
+def attention_kinds(part: ModelShape, kernels: Kernels) -> list[AttentionLayers]:
+    """One kind, or two where full-attention layers have other heads than windowed ones."""
+    full = part.of_full_layers
+    if full is part:
+        return [AttentionLayers(part, part.attention_layers, part.window_layers, kernels)]
+    windows = part.window_layers
+    kinds = [
+        AttentionLayers(part, windows, windows, kernels),
+        AttentionLayers(full, part.full_layers, 0, kernels),
+    ]
+    return [kind for kind in kinds if kind.layers]
+
+
+Line = tuple[float, float, float]
+"""(base, slope, until) of a time over the total context, from the end of the line before."""
+
+
+def summed(some: list[Line], others: list[Line]) -> list[Line]:
+    """The sum of two times that are consecutive lines."""
+    found = []
+    one = other = 0
+    while one < len(some):
+        first, second = some[one], others[other]
+        until = min(first[2], second[2])
+        found.append((first[0] + second[0], first[1] + second[1], until))
+        one += int(first[2] == until)
+        other += int(second[2] == until)
+    return found
+
+
 class LinePiece:
     """The times of decode steps as a line over their total context, up to `until`."""
 
@@ -206,14 +254,10 @@ class Physics(StepTimeModel):
         self._bounds: Final = bounds
         self._part: Final = part
         self._layers: Final = part.attention_layers
-        # The tokens that an indexer picks are read like a window, in every layer.
-        self._window: Final = part.index_topk if part.is_sparse else part.window
-        self._window_layers: Final = part.layers if part.is_sparse else part.window_layers
-        self._kv_heads: Final = 1 if part.is_latent else part.kv_heads
+        self._kinds: Final = attention_kinds(part, kernels)
         self._heads: Final = part.heads
         self._routed_of: Final = shape.experts
         self._routed_to: Final = shape.experts_per_token
-        self._attention_gemms: Final = attention_gemms(part)
         self._index_gemms: Final = index_gemms(part)
         self._dense_gemms: Final = mlp_gemms(part, part.ffn)
         self._shared_gemms: Final = mlp_gemms(part, part.shared_ffn)
@@ -226,19 +270,13 @@ class Physics(StepTimeModel):
         )
         passes = MAMBA_PASSES if part.recurrence == MAMBA2 else DELTA_PASSES
         self._scan_flops: Final = passes * part.state_head_dim * part.state_key_dim
-        # Norms and sums pass over the hidden vector, the rotation over queries, keys and values.
-        self._layer_width: Final = part.hidden + self._attention_gemms[0][0]
         self._ramp_keys: Final[float] = parameters.attention_ramp_keys
-        self._decode_flops: Final = float(part.decode_pair_flops)
-        self._pair_s: Final[float] = prefill_flops(part) / kernels.attention_flops
         self._gemm_rates: Final = kernels.gemm_rates(part.weight_bytes)
         self._head_rates: Final = kernels.gemm_rates(part.embedding_bytes)
         self._expert_rates: Final = kernels.expert_rates(part.expert_weight_bytes)
         # Sparse attention works on the compressed vectors in prefill, too.
         expanded = 0 if part.is_sparse else part.latent_up_params
         self._latent_s: Final[float] = 2.0 * expanded / self._gemm_rates.flops
-        rate = kernels.latent_rate if part.is_latent else kernels.kv_rate
-        self._key_s: Final[float] = (part.kv_bytes_per_token_layer - part.index_bytes) / rate
         indexed = part.indexers / part.attention_layers
         index_flops = 2.0 * part.index_heads * part.index_dim * indexed
         self._index_pair_s: Final[float] = index_flops / kernels.attention_flops
@@ -351,12 +389,14 @@ class Physics(StepTimeModel):
         everywhere = float(tokens_of(work))
         work = largest_share(work, self._ranks)
         rows = float(tokens_of(work))
-        attention, _ = self._gemms_s(rows, self._attention_gemms)
         dense, _ = self._gemms_s(rows, self._dense_gemms)
         shared, _ = self._gemms_s(rows, self._shared_gemms)
         routed = self._routed_s(everywhere) if part.moe_layers else 0.0
         index, _ = self._gemms_s(rows, self._index_gemms)
-        gemm = part.attention_layers * attention + part.indexers * index
+        gemm = part.indexers * index
+        for kind in self._kinds:
+            attention, _ = self._gemms_s(rows, kind.gemms)
+            gemm += kind.layers * attention
         gemm += part.dense_layers * dense
         gemm += part.moe_layers * shared
         recurrent, _ = self._gemms_s(rows, self._recurrent_gemms)
@@ -366,19 +406,19 @@ class Physics(StepTimeModel):
             gemm_kind(part, self.kernels): gemm + self.head_s(work.samples),
             prefill: self._prefill_s(work.chunks) if work.chunks else 0.0,
         }
-        for kind, seconds in self._recurrences_s(work):
-            found[kind] = found.get(kind, 0.0) + seconds
+        for operator, seconds in self._recurrences_s(work):
+            found[operator] = found.get(operator, 0.0) + seconds
         if part.moe_layers:
             found[expert_kind(part, self.kernels)] = part.moe_layers * routed
         if work.decodes:
             base, slope, _ = self._attention_line(work.decodes, work.context, work.drafted)
-            kind = "decode attention" + (", fp8 cache" if part.kv_bytes < 2.0 else "")
+            operator = "decode attention" + (", fp8 cache" if part.kv_bytes < 2.0 else "")
             if part.is_latent:
-                kind = "sparse attention" if part.is_sparse else "latent attention"
+                operator = "sparse attention" if part.is_sparse else "latent attention"
                 base += part.layers * (self._small_s - self.kernels.parameters.layer_s)
             if self._recurrent_gemms:
                 base -= self._updates_s(work.decodes, work.drafted)
-            found[kind] = found.get(kind, 0.0) + base + slope * work.context
+            found[operator] = found.get(operator, 0.0) + base + slope * work.context
         found["all-reduce"] = self._reduces_s(int(rows))
         if self._ranks > 1:
             found["all-to-all"] = self._exchanges_s(int(rows), int(everywhere))
@@ -405,13 +445,15 @@ class Physics(StepTimeModel):
         p = self.kernels.parameters
         dense_layers, moe_layers = part.dense_layers, part.moe_layers
         width_s = p.elementwise_passes * rows * part.activation_bytes / self.kernels.hbm
-        attention, attention_compute = self._gemms_s(rows, self._attention_gemms)
         dense, dense_compute = self._gemms_s(rows, self._dense_gemms)
         mixture, mixture_compute = self._mixture_s(rows, everywhere) if moe_layers else (0.0, 0.0)
-        time = self._layers * (self._small_s + width_s * self._layer_width + attention)
+        time = compute = 0.0
+        for kind in self._kinds:
+            attention, attention_compute = self._gemms_s(rows, kind.gemms)
+            time += kind.layers * (self._small_s + width_s * kind.width + attention)
+            compute += kind.layers * attention_compute
         time += dense_layers * (dense + width_s * part.ffn)
         time += moe_layers * (mixture + width_s * part.shared_ffn)
-        compute = self._layers * attention_compute
         if part.indexers:
             index, index_compute = self._gemms_s(rows, self._index_gemms)
             time += part.indexers * index
@@ -522,29 +564,36 @@ class Physics(StepTimeModel):
 
     def _prefill_s(self, chunks: list[tuple[int, int, int]]) -> float:
         """Attention of the prompt tokens: one kernel over all chunks in every layer."""
-        full = 0.0
-        windowed = 0.0
         tiles = 0.0
         longest = 0
         for chunk in chunks:
             new, cached = chunk[0], chunk[1]
-            full += self._chunk_s(new, cached, new + cached)
-            if self._window_layers:
-                windowed += self._chunk_s(new, cached, self._window)
             tiles += (new + SPLIT_ROWS - 1) // SPLIT_ROWS * self._heads
             if new + cached > longest:
                 longest = new + cached
         p = self.kernels.parameters
         parts = self.kernels.splits(float(longest), tiles)
         call = p.attention_call_s + p.attention_split_s * (parts - 1.0)
-        whole = self._layers - self._window_layers
         index = 0.0
         if self._index_pair_s:
             for new, cached, _ in chunks:
                 index += new * (cached + 0.5 * (new + 1)) * self._index_pair_s
-        return self._layers * (call + index) + whole * full + self._window_layers * windowed
+        time = self._layers * (call + index)
+        for kind in self._kinds:
+            whole = kind.layers - kind.window_layers
+            full = 0.0
+            windowed = 0.0
+            for chunk in chunks:
+                new, cached = chunk[0], chunk[1]
+                if whole:
+                    full += self._chunk_s(kind, new, cached, new + cached)
+                if kind.window_layers:
+                    windowed += self._chunk_s(kind, new, cached, kind.window)
+            time += whole * full
+            time += kind.window_layers * windowed
+        return time
 
-    def _chunk_s(self, new: int, cached: int, window: int) -> float:
+    def _chunk_s(self, kind: AttentionLayers, new: int, cached: int, window: int) -> float:
         """Attention of one layer, where each of the new tokens sees at most `window` others and
         itself."""
         growing = window - cached
@@ -556,8 +605,8 @@ class Physics(StepTimeModel):
         seen = cached if cached < window else window
         padding = 1.0 if new >= SPLIT_ROWS else SPLIT_ROWS / new
         pairs += new * self._ramp_keys
-        compute = pairs * padding * self._pair_s + seen * self._latent_s
-        memory = (new + seen) * self._key_s
+        compute = pairs * padding * kind.pair_s + seen * self._latent_s
+        memory = (new + seen) * kind.key_s
         return compute if compute > memory else memory
 
     def _attention_line(
@@ -570,17 +619,27 @@ class Physics(StepTimeModel):
         return line_at(piece, context)
 
     def _decode_lines(self, decodes: int, drafted: int = 0) -> list[tuple[float, float, float]]:
-        """Decode attention of all layers as lines (base, slope, until) over the total context.
+        """Decode attention of all layers as lines over the total context."""
+        found = self._kind_lines(self._kinds[0], decodes, drafted)
+        for kind in self._kinds[1:]:
+            found = summed(found, self._kind_lines(kind, decodes, drafted))
+        if self._recurrent_gemms:
+            state_s = self._updates_s(decodes, drafted)
+            found = [(base + state_s, slope, until) for base, slope, until in found]
+        return found
+
+    def _kind_lines(self, kind: AttentionLayers, decodes: int, drafted: int) -> list[Line]:
+        """The same of layers of one kind.
 
         The drafts of a sequence are further query rows over the same keys, which are read once.
         """
-        limit = self.kernels.split_limit(decodes, self._kv_heads)
+        limit = self.kernels.split_limit(decodes, kind.kv_heads)
         queries = 1.0 + drafted / decodes
-        group = queries * (self._heads // self._kv_heads)
+        group = queries * (self._heads // kind.kv_heads)
         latent = self._part.is_latent
         flops = self.kernels.latent_flops if latent else self.kernels.attention_flops
-        compute = self.kernels.decode_compute_s(queries * self._decode_flops, group, limit, flops)
-        memory = self._key_s
+        compute = self.kernels.decode_compute_s(queries * kind.decode_flops, group, limit, flops)
+        memory = kind.key_s
         knots = []
         if limit > 1.0:
             knots += [float(SPLIT_KEYS * decodes), SPLIT_KEYS * decodes * limit]
@@ -588,9 +647,8 @@ class Physics(StepTimeModel):
             # Compute includes the start and the end of each scan, so it leads for short contexts.
             ramp = compute * self._ramp_keys
             knots.append((ramp - memory) * decodes / (memory - compute))
-        if self._window_layers:
-            knots.append(float(self._window * decodes))
-        state_s = self._updates_s(decodes, drafted) if self._recurrent_gemms else 0.0
+        if kind.window_layers:
+            knots.append(float(kind.window * decodes))
         lines = []
         start = 0.0
         for knot in [*sorted(knots), math.inf]:
@@ -598,19 +656,25 @@ class Physics(StepTimeModel):
             if until <= start:
                 continue
             inside = 0.5 * (start + until) if until < math.inf else start + 1.0
-            base, slope = self._decode_segment(decodes, inside, limit, compute, memory)
-            lines.append((base + state_s, slope, until))
+            base, slope = self._decode_segment(kind, decodes, inside, limit, compute, memory)
+            lines.append((base, slope, until))
             start = until
         return lines
 
     def _decode_segment(
-        self, decodes: int, inside: float, limit: float, compute: float, memory: float
+        self,
+        kind: AttentionLayers,
+        decodes: int,
+        inside: float,
+        limit: float,
+        compute: float,
+        memory: float,
     ) -> tuple[float, float]:
         """(base, slope) of the line around the total context `inside`."""
         p = self.kernels.parameters
-        base = self._layers * p.decode_call_s
+        base = kind.layers * p.decode_call_s
         slope = 0.0
-        per_split = self._layers * p.attention_split_s
+        per_split = kind.layers * p.attention_split_s
         parts = inside / (SPLIT_KEYS * decodes)
         if limit > 1.0 and parts > 1.0:
             if parts < limit:
@@ -618,13 +682,13 @@ class Physics(StepTimeModel):
                 slope += per_split / (SPLIT_KEYS * decodes)
             else:
                 base += per_split * (limit - 1.0)
-        seeing = self._layers
-        window = float(self._window * decodes)
-        if self._window_layers and inside > window:
-            seeing -= self._window_layers
+        seeing = kind.layers
+        window = float(kind.window * decodes)
+        if kind.window_layers and inside > window:
+            seeing -= kind.window_layers
             kept, per_token = self._scan_line(window, decodes, compute, memory)
-            base += self._window_layers * (kept + per_token * window)
-        slope += self._layers * self._index_key_s
+            base += kind.window_layers * (kept + per_token * window)
+        slope += kind.layers * self._index_key_s
         kept, per_token = self._scan_line(inside, decodes, compute, memory)
         return base + seeing * kept, slope + seeing * per_token
 

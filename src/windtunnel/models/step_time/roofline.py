@@ -81,8 +81,12 @@ class Roofline(StepTimeModel):
         self._set_arithmetic(shape, part, expert_parallel, matmul_flops, bf16_flops)
         self._set_traffic(shape, part, accelerator.hbm_bytes_per_s)
         self.window = shape.window if shape.window_layers else 0
-        self.full_layers = float(shape.full_layers)
         self.window_layers = float(shape.window_layers)
+        # As the number of windowed layers that would cost as much, where their heads are others.
+        full, layers = part.of_full_layers, float(shape.full_layers)
+        self.full_flop_layers = layers * (full.decode_pair_flops / part.decode_pair_flops)
+        kv_ratio = full.kv_bytes_per_token_layer / part.kv_bytes_per_token_layer
+        self.full_kv_layers = layers * kv_ratio
         reduces = ALL_REDUCES_PER_LAYER * shape.layers - shape.bare_layers
         token_bytes = shape.hidden * shape.activation_bytes
         latency_s = all_reduce_latency_s(tensor_parallel, accelerator)
@@ -138,10 +142,10 @@ class Roofline(StepTimeModel):
             memory_s += self.head_s
         return compute_s, memory_s
 
-    def _decode_keys(self, decodes: int, context: int) -> float:
+    def _decode_keys(self, decodes: int, context: int, full_layers: float) -> float:
         """Keys that decoding sequences attend to, summed over layers, including their own new
         ones."""
-        keys = self.full_layers * (context + decodes)
+        keys = full_layers * (context + decodes)
         if self.window:
             seen = min(context, decodes * (self.window - 1)) + decodes
             keys += self.window_layers * seen
@@ -155,37 +159,39 @@ class Roofline(StepTimeModel):
         for new, past, _ in work.chunks:
             tokens += new
             past_tokens += past
-            pairs += self.full_layers * causal_pairs(new, past, 0)
-            prefill_keys += self.full_layers * (past + new)
+            pairs += self.full_flop_layers * causal_pairs(new, past, 0)
+            prefill_keys += self.full_kv_layers * (past + new)
             if self.window:
                 pairs += self.window_layers * causal_pairs(new, past, self.window)
                 prefill_keys += self.window_layers * (min(past, self.window - 1) + new)
         compute_s, memory_s = self._shared_s(tokens, work.samples)
-        keys = self._decode_keys(work.decodes, work.context)
+        keys = self._decode_keys(work.decodes, work.context, self.full_flop_layers)
         queries = 1.0 + work.drafted / work.decodes if work.drafted else 1.0
         compute_s += self.decode_pair_flop_s * keys * queries + self.prefill_pair_flop_s * pairs
         compute_s += self.past_token_flop_s * past_tokens
+        keys = self._decode_keys(work.decodes, work.context, self.full_kv_layers)
         memory_s += self.kv_s * (keys + prefill_keys)
         memory_s += self.state_s * (work.decodes + len(work.chunks))
         return max(compute_s, memory_s) + self.collective_s + self.collective_token_s * tokens
 
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
         until = math.inf
-        layers = self.full_layers  # those whose keys grow with the context here
+        growing = 0.0  # windowed layers whose keys grow with the context here
         bounded = 0.0  # keys seen whatever the context
         if self.window:
             filled = decodes * (self.window - 1)
             if context < filled:
-                layers += self.window_layers
+                growing = self.window_layers
                 until = float(filled)
             else:
                 bounded = self.window_layers * filled
-        constant = bounded + (self.full_layers + self.window_layers) * decodes
         compute_s, memory_s = self._shared_s(decodes, decodes)
+        constant = bounded + (self.full_flop_layers + self.window_layers) * decodes
         compute_s += self.decode_pair_flop_s * constant
+        constant = bounded + (self.full_kv_layers + self.window_layers) * decodes
         memory_s += self.kv_s * constant + self.state_s * decodes
-        compute_slope = self.decode_pair_flop_s * layers
-        memory_slope = self.kv_s * layers
+        compute_slope = self.decode_pair_flop_s * (self.full_flop_layers + growing)
+        memory_slope = self.kv_s * (self.full_kv_layers + growing)
         base, slope, crossing = upper_line(
             compute_s, compute_slope, memory_s, memory_slope, context
         )

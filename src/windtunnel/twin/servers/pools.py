@@ -264,7 +264,8 @@ def _windows(pool: PoolSettings, shape: ModelShape | None) -> WindowGroups | Non
     ones."""
     if shape is None or pool.step_time.model == BLIS:
         return None
-    groups = kv_groups(shape.per_stage(pool.pipeline_parallel))
+    part = shape.per_gpu(pool.tensor_parallel)
+    groups = kv_groups(part.per_stage(pool.pipeline_parallel))
     if groups.recurrent:
         # For a running request: its state and one per draft, without the states that prefix
         # caching leaves behind.
@@ -274,7 +275,9 @@ def _windows(pool: PoolSettings, shape: ModelShape | None) -> WindowGroups | Non
     if not groups.full or not groups.windowed:
         return None
     most = groups.window_blocks(1, groups.window, pool.engine.block_size)
-    return WindowGroups(groups.full, groups.windowed, most)
+    # In blocks of `block_size` tokens, of which a larger block of the pool holds several.
+    full, windowed = groups.full * groups.window_multiple, groups.windowed * groups.full_multiple
+    return WindowGroups(full, windowed, most * groups.window_multiple)
 
 
 def _tiers(engine: EngineSettings, shape: ModelShape | None) -> list[TierLimits] | None:
