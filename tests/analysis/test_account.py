@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from tests.analysis.test_phases import END_S, requests
 from windtunnel.analysis.explain.account import intervals_of
+from windtunnel.analysis.explain.missing import Missing, QueuedSpan, share_missing
 from windtunnel.analysis.explain.overview import overview
+from windtunnel.analysis.explain.pool_sizes import PoolSizes, SizeChange
 from windtunnel.analysis.explain.request import account, explain_row, ranked
 from windtunnel.analysis.explain.run import RunReader
 from windtunnel.analysis.explain.steps import Cause
@@ -379,6 +381,9 @@ def test_the_long_prompt_that_came_first_is_named(tmp_path: Path) -> None:
 @example(761, -0.1, "10s", 2, None)  # harmful: a third of the servers is left
 @example(650, 5.0, "30s", 2, 4)
 @example(137, 0.0, "10s", 1, 4)  # while the autoscaler recommends fewer servers than it keeps
+@example(1, 0.0, "3s", 1, 9)  # a third of the slots is missing when the queue begins, and not all
+@example(255, -2.1, "3s", 2, 9)  # its lost work is done again long before the queue
+@example(361, -0.2, "30s", 1, 4)  # a server that was starting before the crash replaces none
 @settings(max_examples=6)
 def test_a_crash_in_an_overload_has_the_seconds_that_the_same_overload_without_it_lacks(
     seed: int, after_s: float, load: str, count: int, most: int | None
@@ -393,14 +398,27 @@ def test_a_crash_in_an_overload_has_the_seconds_that_the_same_overload_without_i
         later = [took_s(run, row) - took_s(base_run, without[row.id]) for row in rows.values()]
         causes = [cause for row in rows.values() for cause in ranked(run, account(run, row))]
         headline = overview(run).causes[0].cause
+    # The seconds are estimated from one run. Of 620 draws, the estimate was at most 0.09 of the
+    # total too low and 0.27 too high, 0.21 in all but one: servers that crash in a lull would not
+    # have been busy all the time, and requests that are sent again were queued for other causes.
     total_s = sum(cause.excess for cause in causes)
     blamed_s = sum(cause.seconds for cause in causes if cause.cause == Cause.FAULT)
     cost_s, most_s = sum(later), sum(max(0.0, one) for one in later)  # some are served earlier
-    assert cost_s - 0.25 * total_s <= blamed_s <= most_s + 0.25 * total_s
+    assert cost_s - 0.15 * total_s <= blamed_s <= most_s + 0.3 * total_s
     if most_s < 0.1 * total_s:
         assert headline != Cause.FAULT
     if cost_s > 0.6 * total_s:
         assert headline == Cause.FAULT
+
+
+def test_missing_servers_explain_their_share_of_the_wait_for_a_first_slot() -> None:
+    crash = [SizeChange(0.0, 3, 3), SizeChange(10.0, -1, -1, taken=True)]
+    sizes, span = PoolSizes(crash), QueuedSpan(10.0, 11.0, 14.0, bound=True)
+    lost = Missing(10.0, 20.0)
+    assert share_missing(sizes, [lost], span) == pytest.approx(1 / 3)
+    assert share_missing(sizes, [lost, Missing(10.0, 20.0, redone=True)], span) < 0.34
+    assert share_missing(sizes, [Missing(0.0, 20.0, 0.5, slower=True)], span) == 0.25
+    assert share_missing(sizes, [Missing(10.5, 20.0), Missing(0.0, 10.5)], span) == 0.0
 
 
 LOOKS = BURST["more"].replace("interval: 1s", "interval: 2s")

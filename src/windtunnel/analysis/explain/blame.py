@@ -40,6 +40,7 @@ from windtunnel.analysis.explain.missing import (
     QueuedSpan,
     saved_on_s,
     saved_s,
+    share_missing,
     shares_of,
 )
 from windtunnel.analysis.explain.slowdown import on_server_s
@@ -67,6 +68,8 @@ MOST_NAMED = 3
 """Limit on the faults, losses and reasons that are listed individually."""
 LOOP = 4
 """So many terminations without a ready server between them are a loop."""
+DONE_WHEN_LOST = 0.5
+"""The part of a request that is done when its server is lost, on average."""
 INFINITE = float("inf")
 
 
@@ -143,8 +146,7 @@ def _most(
             break  # nothing is left for the others
         missing += blame.missing
         saved = saved_s(sizes, missing, span)
-        if any(one.start_s <= wait.since_s and wait.start_s < one.end_s for one in missing):
-            saved += slot_s
+        saved += slot_s * share_missing(sizes, missing, span)
         found.append(max(saved - before_s, saved_on_s(blame.own, span) if blame.own else 0.0))
         before_s = max(before_s, saved)
     return found
@@ -316,15 +318,18 @@ def disturbed(run: ExplainedRun, fault: FaultHistory, pool: str, at_s: float) ->
 
 
 def _taken(run: ExplainedRun, lives: list[ReplicaLife], wait: CapacityWait) -> list[Missing]:
-    """Lost servers, until they were replaced and had done again what was lost with them."""
-    sizes, again_s = run.history.sizes(wait.pool), on_server_s(run)
+    """Servers that were taken, until they were replaced, and the work that was lost with them."""
+    sizes, again_s = run.history.sizes(wait.pool), DONE_WHEN_LOST * on_server_s(run)
     replaced = run.history.replaced_s
     found: list[Missing] = []
     for life in lives:
         left_s = life.left_s
         if left_s is not None:
             back_s = min(replaced.get(life.server, INFINITE), sizes.back_s(left_s))
-            found.append(Missing(left_s, back_s + again_s))
+            found.append(Missing(left_s, back_s))
+        if life.was_lost:
+            gone_s = life.since[GONE]
+            found.append(Missing(gone_s, gone_s + again_s, redone=True))
     return found
 
 

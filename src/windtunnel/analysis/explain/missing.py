@@ -7,12 +7,14 @@ much, and no more than the wait itself, the cause can have made it longer. The r
 the next cause, and at last the load itself: a crash that is replaced after a second costs a queue
 of minutes one server-second.
 
-Four details. The first requests of a queue already wait for a slot: servers that are missing from
-the beginning of a queue until a request is queued explain the mean time of a request on a server in
-addition. A request that is queued on a server stays there: servers that are lost or become ready
-after that do not change its wait. A lost server is missing until it is replaced, and then for the
-mean time of a request on a server, since that much of its work is done again. A server that a fault
-slows is missing in part, and for the requests on it that is a part of all that they have.
+Four details. The first requests of a queue already wait for a slot, and missing servers are also
+missing slots: those that are missing from the beginning of a queue until a request is queued
+explain, in addition, their share of the mean time of a request on a server. A request that is
+queued on a server stays there: servers that are lost or become ready after that do not change its
+wait. A lost server is missing until it is replaced, and the work that was lost with it is done
+again: the pool is without one server more for about half the mean time of a request on a server. A
+server that a fault slows is missing in part, and for the requests on it that is a part of all that
+they have.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ class Missing(msgspec.Struct, frozen=True):
     servers: float = 1.0
     slower: bool = False
     """Whether the servers are among the ready ones, and do less."""
+    redone: bool = False
+    """Whether it is work that was lost with a server, and is done again from then on."""
 
     def seconds(self, start_s: float, end_s: float) -> float:
         """Its server-seconds in a time span."""
@@ -81,10 +85,28 @@ class QueuedSpan(msgspec.Struct, frozen=True):
         """The time whose servers matter at a time."""
         return min(time_s, self.start_s) if self.bound else time_s
 
+    def lacks(self, one: Missing, time_s: float) -> bool:
+        """Whether servers count as missing at a time; lost work takes as long for all requests."""
+        seen_s = self.seen_at(time_s)
+        return one.start_s <= seen_s and (time_s if one.redone else seen_s) < one.end_s
+
 
 def saved_s(sizes: PoolSizes, missing: Sequence[Missing], wait: QueuedSpan) -> float:
     """By how much a wait would have been shorter with the missing servers, at most."""
     return _saved(sizes.ready_at, sizes.changes(wait.since_s, wait.end_s), missing, wait)
+
+
+def share_missing(sizes: PoolSizes, missing: Sequence[Missing], wait: QueuedSpan) -> float:
+    """The share of a pool's servers that was missing from the beginning of a queue until a request
+    was queued."""
+    here = [
+        one
+        for one in missing
+        if one.start_s <= wait.since_s and wait.start_s < one.end_s and not one.redone
+    ]
+    gone = sum(one.servers for one in here)
+    serving = sizes.ready_at(wait.since_s) - sum(one.servers for one in here if one.slower)
+    return gone / (max(0.0, serving) + gone) if gone else 0.0
 
 
 def saved_on_s(missing: Sequence[Missing], wait: QueuedSpan) -> float:
@@ -108,9 +130,8 @@ def _saved(
     times = sorted(time_s for time_s in cuts if wait.since_s <= time_s <= wait.end_s)
     done, spans = 0.0, []
     for start_s, end_s in pairwise(times):
-        at_s = wait.seen_at(start_s)
-        here = [one for one in missing if one.start_s <= at_s < one.end_s]
-        serving = ready_at(at_s) - sum(one.servers for one in here if one.slower)
+        here = [one for one in missing if wait.lacks(one, start_s)]
+        serving = ready_at(wait.seen_at(start_s)) - sum(one.servers for one in here if one.slower)
         done += max(0.0, serving) * (end_s - start_s)
         spans.append((start_s, end_s, max(0.0, serving) + sum(one.servers for one in here)))
     if not any(rate for *_, rate in spans):

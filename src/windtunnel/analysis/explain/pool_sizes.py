@@ -39,9 +39,9 @@ class Shortage(msgspec.Struct, frozen=True):
 class PoolSizes:
     """Ready and wanted servers of one pool, as step functions of time.
 
-    A pool should have the servers that exist or are starting, those that it had before a loss, and
-    those that the autoscaler wants. `late`: it has those, but the next decision of the autoscaler
-    wants more, for a load that may have been there before.
+    A pool should have the servers that exist or are starting, those that existed or were starting
+    before a loss, and those that the autoscaler wants. `late`: it has those, but the next decision
+    of the autoscaler wants more, for a load that may have been there before.
     """
 
     def __init__(self, changes: Iterable[SizeChange]) -> None:
@@ -52,7 +52,7 @@ class PoolSizes:
         decided: dict[int, int] = {}  # by place
         ready = present = had = wants = 0
         for time_s, some in groupby(sorted(changes, key=_time), key=_time):
-            before = ready
+            before = present
             for one in some:
                 ready += one.ready
                 present += one.present
@@ -99,7 +99,8 @@ class PoolSizes:
         return self._times[first:last]
 
     def back_s(self, lost_s: float) -> float:
-        """When as many servers were ready as before a loss, or no longer wanted."""
+        """When as many servers were ready as existed or were starting before a loss, or when the
+        others were no longer wanted."""
         place = max(0, bisect_right(self._times, lost_s) - 1)
         later = (at for at in range(place, len(self._times)) if not self._had[at])
         return next((self._times[at] for at in later), INFINITE)
