@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from windtunnel.core.units import DURATION_UNITS, SIZE_UNITS
-from windtunnel.settings.fields import Bandwidth, Duration, Leaf, Rate, Size, Whole, inner_of
+from windtunnel.settings.fields import Bandwidth, Duration, Leaf, Rate, Share, Size, Whole, inner_of
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES
 
@@ -69,8 +69,9 @@ Each key is followed by its values, in brackets:
 - `0s..24h`: a duration: `250ms`, `30s`, `5m`, `4h`, `1h30m`, or a number of seconds
 - `0/s..100/s`: a rate: `40/s`, `2400/min`, or a number per second
 - `0B..1TB`, `1kB/s..1PB/s`: a size (`80GiB`, `16GB`), a bandwidth (`25GB/s`)
+- `>0%..100%`: a share: `95%` or `0.95`
 - `1..8`: a whole number from 1 to 8, both included
-- `>0.0..1.0`: a decimal above 0, up to 1; `1e6` is one million
+- `>0.0..1.5`: a decimal above 0, up to 1.5; `1e6` is one million
 - name: letters, digits, '.', '_' and '-', at most 64, the first a letter or digit
 - model: a catalog name, or the path of a Hugging Face config.json (`*.json`, `.*`, `/*`)
 - accelerator: a catalog name, such as h200
@@ -302,6 +303,8 @@ def as_written(value: Any, leaf: Leaf | None) -> str:
         return f"{_whole(value, SIZE_UNITS, 'B')}/s"
     if isinstance(leaf, Rate):
         return f"{value:g}/s"
+    if isinstance(leaf, Share):
+        return f"{100 * value:g}%"
     if isinstance(leaf, Duration):
         shorter = {unit: size for unit, size in DURATION_UNITS.items() if unit not in ("d", "min")}
         return _whole(value, shorter, "s")

@@ -165,7 +165,12 @@ def test_any_text_is_a_number_or_an_input_error(text: str) -> None:
     ("text", "share"), [("5%", 0.05), ("0.05", 0.05), (" 2.5 % ", 0.025), (1, 1)]
 )
 def test_shares_are_percents_or_fractions(text: str | float, share: float) -> None:
-    assert parse_share(text) == pytest.approx(share)
+    assert parse_share(text) == share
+
+
+@given(st.integers(0, 100_000))
+def test_a_percentage_is_the_same_number_as_the_fraction(thousandths: int) -> None:
+    assert parse_share(f"{thousandths / 1000}%") == thousandths / 100_000
 
 
 @pytest.mark.parametrize("text", ["5 ms", "%", "nan", ""])

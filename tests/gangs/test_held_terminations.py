@@ -9,7 +9,7 @@ from tests.gangs.world import World
 from windtunnel.core.vocabulary import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
 from windtunnel.gangs.controllers.termination import NodeCount
 from windtunnel.gangs.objects import Node
-from windtunnel.gangs.templates import SetSpec, Share
+from windtunnel.gangs.templates import Portion, SetSpec
 
 DELAY_S = 60.0
 HELD = "TerminationHeld"
@@ -160,4 +160,4 @@ def test_cordoned_nodes_do_not_count() -> None:
     assert (count.down, count.total, count.hold(spec)) == (2, 5, False)
     count.follow("1", None)
     assert (count.down, count.total) == (1, 4)
-    assert count.hold(SetSpec(1, (), hold_at=Share(1)))
+    assert count.hold(SetSpec(1, (), hold_at=Portion(1)))

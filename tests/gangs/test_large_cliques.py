@@ -27,9 +27,9 @@ from windtunnel.gangs.templates import (
     CliqueTemplate,
     GroupTemplate,
     PodGroup,
+    Portion,
     Rolling,
     SetSpec,
-    Share,
     UpdateStrategy,
 )
 from windtunnel.twin.kubernetes.api_server import ApiServer
@@ -125,7 +125,10 @@ def test_a_start_costs_the_same_for_each_pod(gpus: int) -> None:
     assert lines_of_start(800, gpus) < 1.1 * lines_of_start(100, gpus)
 
 
-ROLLING: list[dict[str, Any]] = [{}, {"max_unavailable": Share(0), "max_surge": Share(1)}]
+ROLLING: list[dict[str, Any]] = [
+    {},
+    {"max_unavailable": Portion(0), "max_surge": Portion(1)},
+]
 
 
 @pytest.mark.once
@@ -168,8 +171,8 @@ strategies = st.builds(
     type=st.sampled_from([ROLLING_RECREATE, COHERENT]),
     rolling=st.builds(
         Rolling,
-        max_unavailable=st.none() | st.builds(Share, st.integers(0, 3)),
-        max_surge=st.builds(Share, st.integers(0, 2)),
+        max_unavailable=st.none() | st.builds(Portion, st.integers(0, 3)),
+        max_surge=st.builds(Portion, st.integers(0, 2)),
     ),
     paused=st.sampled_from([False, False, True]),
 )

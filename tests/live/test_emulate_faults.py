@@ -24,7 +24,7 @@ from windtunnel.live.filler import ROUND, WORDS, filler
 
 
 def test_faults_are_read_as_they_are_written() -> None:
-    assert parse_faults("500=0.01, 429=0.05,latency=0.1:2s,break=1e-3") == (
+    assert parse_faults("500=0.01, 429=5%,latency=0.1:2s,break=1e-3") == (
         ResponseFault(0.01, status=500),
         ResponseFault(0.05, status=429),
         ResponseFault(0.1, delay_s=2.0),

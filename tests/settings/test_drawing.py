@@ -6,7 +6,7 @@ from pydantic import Field
 
 from windtunnel.core.random import Stream
 from windtunnel.settings.drawing import Dice, Values, draw_section
-from windtunnel.settings.fields import Duration, Flag, Number, Text, Whole
+from windtunnel.settings.fields import Duration, Flag, Number, Share, Text, Whole
 from windtunnel.settings.section import Section
 
 
@@ -16,7 +16,7 @@ class Options(Section):
     order: Literal["fifo", "lifo"] = "fifo"
     eager: Annotated[bool, Flag()] = False
     count: Annotated[int, Whole(1, 50)] = 8
-    share: Annotated[float, Number(0, 1, above=True)] = 0.5
+    share: Annotated[float, Share(above=True)] = 0.5
     factor: Annotated[float, Number(1, 9, above=True)] | None = Field(default=1.5)
     wait_s: Annotated[float, Duration("1s", "20s")] = 10.0
     unset: Annotated[float, Duration("0s", "1h")] | None = None

@@ -76,7 +76,8 @@ def parse_bandwidth(value: str | float) -> float:
 
 def parse_share(value: str | float) -> float:
     """A fraction from `5%` or `0.05`."""
-    return _parse(value, {"%": 0.01}, "a share", "5%, or a fraction such as 0.05")
+    share = _parse(value, {"%": 0.01}, "a share", "5%, or a fraction such as 0.05")
+    return float(f"{share:.15g}") if isinstance(value, str) else share  # 7% is 0.07, exactly
 
 
 def _parse(

@@ -21,6 +21,7 @@ from windtunnel.settings.fields import (
     Flag,
     ModelName,
     Number,
+    Share,
     Size,
     Text,
     Whole,
@@ -113,7 +114,7 @@ class SpeculativeSettings(Section):
     num_speculative_tokens: Annotated[int, Whole(1, MOST_DRAFTED)] = Field(
         description="Tokens drafted per request and step."
     )
-    acceptance: list[Annotated[float, Number(0, 1)]] | None = Field(
+    acceptance: list[Annotated[float, Share()]] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_DRAFTED,
@@ -197,7 +198,7 @@ class EngineSettings(Section):
     block_size: Annotated[int, Whole(1, LARGEST_BLOCK)] = Field(
         default=16, description="Tokens in one block of the KV cache."
     )
-    memory_utilization: Annotated[float, Number(0, 1, above=True)] = Field(
+    memory_utilization: Annotated[float, Share(above=True)] = Field(
         default=0.9,
         description="Usable share of the accelerator's memory. Default with model and "
         "accelerator: vLLM's, 0.92 from release 0.22 on.",

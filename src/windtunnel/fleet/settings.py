@@ -9,7 +9,7 @@ from windtunnel.core.taints import taint_of
 from windtunnel.fleet.demand.requests import CPU, GPU, MEMORY
 from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, MachineShape, shape
 from windtunnel.settings.faults import Fault, dotted
-from windtunnel.settings.fields import Duration, Name, Number, Size, TaintForm, Text, Whole
+from windtunnel.settings.fields import Duration, Name, Number, Share, Size, TaintForm, Text, Whole
 from windtunnel.settings.limits import HIGHEST_PRICE, LONGEST_TARGET
 from windtunnel.settings.section import Added, Context, Section
 
@@ -86,7 +86,7 @@ class FleetPool(Section):
         description="Idle machines are deleted after 10m (`on-demand`), 1m (`spot`) or "
         "never (`reserved`, `bare-metal`).",
     )
-    interruption: Annotated[float, Number(0, 1)] = Field(
+    interruption: Annotated[float, Share()] = Field(
         default=0.0,
         description="Interruption rate, which the fleet weighs against the price.",
     )

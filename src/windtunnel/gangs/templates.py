@@ -71,7 +71,7 @@ class ClaimSharing(StatusValue, frozen=True):
     groups: tuple[str, ...] = ()
 
 
-class Share(StatusValue, frozen=True):
+class Portion(StatusValue, frozen=True):
     """A whole number, or a fraction of a total."""
 
     count: int
@@ -86,15 +86,15 @@ class Share(StatusValue, frozen=True):
         return whole + 1 if up and exact > whole else whole
 
 
-HOLD_AT: Final = Share(0, 0.5)
+HOLD_AT: Final = Portion(0, 0.5)
 
 
 class Rolling(StatusValue, frozen=True):
     """How much of a clique or scaling group an update may replace at once."""
 
-    max_unavailable: Share | None = None
+    max_unavailable: Portion | None = None
     """Pods of a clique or replicas of a group; None: 1, or the minimum in a coherent update."""
-    max_surge: Share = Share(0)
+    max_surge: Portion = Portion(0)
     progress_deadline_s: float = PROGRESS_DEADLINE_S
     """After this time without progress, an update no longer excuses breaches."""
 
@@ -172,7 +172,7 @@ class SetSpec(Struct, frozen=True, dict=True):
     """Hash of all pod templates, independent of their order."""
     on_stranded: str = TERMINATE
     """Whether a gang whose pods wait for a part that lost all of its pods is terminated."""
-    hold_at: Share = HOLD_AT
+    hold_at: Portion = HOLD_AT
     """This many unready nodes hold back terminations; 0: terminations are never held back."""
 
     @cached_property

@@ -21,6 +21,7 @@ from windtunnel.settings.fields import (
     Duration,
     Leaf,
     Number,
+    Share,
     Text,
     Whole,
     chosen_by,
@@ -87,7 +88,7 @@ class KvUtilizationFilterSettings(Section):
     """Keeps servers with free KV cache, as last observed."""
 
     kind: Literal["kv-utilization"]
-    max: Annotated[float, Number(0, 1)] = Field(description="Largest share of KV blocks in use.")
+    max: Annotated[float, Share()] = Field(description="Largest share of KV blocks in use.")
 
 
 class LoraFilterSettings(Section):
@@ -100,7 +101,7 @@ class PrefixCacheFilterSettings(Section):
     """Keeps servers with most of the prompt cached, unless they are much busier."""
 
     kind: Literal["prefix-cache"]
-    share: Annotated[float, Number(0, 1, above=True)] = Field(
+    share: Annotated[float, Share(above=True)] = Field(
         default=0.8, description="Share of the prompt that must be cached."
     )
     penalty_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(

@@ -13,7 +13,7 @@ from windtunnel.routing.settings import RouterSettings
 from windtunnel.scaling.build import ScalingSection
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Flag, ModelName, Name, Number, Text, Whole
+from windtunnel.settings.fields import Flag, ModelName, Name, Number, Share, Text, Whole
 from windtunnel.settings.limits import (
     HIGHEST_PRICE,
     MOST_CHOICES,
@@ -32,7 +32,7 @@ ATTAINED = 0.95
 CONFIDENCE = 0.95
 
 Switch = Annotated[bool, Flag()]
-Below = Annotated[float, Number(0, 1, above=True)]
+Below = Annotated[float, Share(above=True)]
 Count = Annotated[int, Whole(1, MOST_REPLICAS)]
 Money = Annotated[float, Number(0, HIGHEST_PRICE, above=True)]
 AcceleratorName = Annotated[str, Text("the name of an accelerator, such as h200")]
@@ -203,7 +203,7 @@ class PlanSettings(ModelChoices):
         description="Classes whose targets must be met. Default: every class with targets and "
         "requests.",
     )
-    confidence: Annotated[float, Number(0.6, 0.9999)] = Field(
+    confidence: Annotated[float, Share("60%", "99.99%")] = Field(
         default=CONFIDENCE,
         description="Confidence, over other seeds of the traffic.",
     )

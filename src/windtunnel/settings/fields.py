@@ -22,7 +22,13 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from windtunnel.core.errors import InputError, one_line
 from windtunnel.core.taints import taint_of
-from windtunnel.core.units import parse_bandwidth, parse_duration, parse_rate, parse_size
+from windtunnel.core.units import (
+    parse_bandwidth,
+    parse_duration,
+    parse_rate,
+    parse_share,
+    parse_size,
+)
 
 FAULT = "windtunnel_fault"
 VARIANT = "windtunnel_variant"
@@ -141,6 +147,15 @@ class _Range(Leaf):
     def refuse(self, value: object) -> NoReturn:
         self.fail(is_not(value, self.noun), _quoted_number_hint(value))
 
+    def by(self, parse: Callable[[str | float], float], value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            self.refuse(value)
+        try:
+            return parse(value)
+        except InputError as error:
+            unit = error.what.rpartition(": ")[2] if ": unknown unit" in error.what else None
+            self.fail(is_not(value, self.noun), unit)
+
 
 class Number(_Range):
     """A number without a unit."""
@@ -153,6 +168,19 @@ class Number(_Range):
         return value
 
 
+class Share(Number):
+    """A percentage or a fraction; a fraction inside the program."""
+
+    noun = "a share"
+    examples = ("95%", 0.95)
+
+    def __init__(self, low: str = "0%", high: str = "100%", *, above: bool = False) -> None:
+        super().__init__(low, high, above=above)
+
+    def read(self, value: object) -> float:
+        return self.by(parse_share, value)
+
+
 class Duration(_Range):
     """A duration; seconds inside the program."""
 
@@ -162,15 +190,6 @@ class Duration(_Range):
 
     def read(self, value: object) -> float:
         return self.by(parse_duration, value)
-
-    def by(self, parse: Callable[[str | float], float], value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            self.refuse(value)
-        try:
-            return parse(value)
-        except InputError as error:
-            unit = error.what.rpartition(": ")[2] if ": unknown unit" in error.what else None
-            self.fail(is_not(value, self.noun), unit)
 
 
 class Rate(Duration):

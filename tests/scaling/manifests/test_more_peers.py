@@ -121,6 +121,11 @@ def test_a_role_of_a_storm_service() -> None:
             "2",
             "metadata.annotations.autoscaling.aibrix.ai/scale-up-tolerance: 2.0 is too large",
         ),
+        (
+            "metadata/annotations/autoscaling.aibrix.ai~scale-up-tolerance",
+            "20%",
+            "metadata.annotations.autoscaling.aibrix.ai/scale-up-tolerance: '20%' is not a number",
+        ),
     ],
 )
 def test_what_a_pod_autoscaler_cannot_be(path: str, value: object, said: str) -> None:

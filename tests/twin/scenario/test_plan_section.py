@@ -50,6 +50,13 @@ def test_what_is_written_comes_to_a_plan() -> None:
     assert found.written_autoscalers == [{"policy": "predictive", "interval": 10.0}]
 
 
+def test_shares_are_percentages_or_fractions() -> None:
+    percent = planning("{replicas: {max: 3}, attained: 57%, confidence: 99.9%}")
+    fraction = planning("{replicas: {max: 3}, attained: 0.57, confidence: 0.999}")
+    assert percent == fraction
+    assert (percent.attained, percent.confidence) == (0.57, 0.999)
+
+
 def test_a_run_does_without_it() -> None:
     plain, planned = load_text(SCENARIO), load_text(SCENARIO + "plan: {replicas: {max: 3}}\n")
     assert plain.sections.plan is None
@@ -77,6 +84,13 @@ def test_a_run_does_without_it() -> None:
         ("{engine: {max_num_seqs: [512], max_num_batched_tokens: [256]}}", "the largest is 256"),
         ("{tensor_parallel: [1, 2, 1]}", "plan.tensor_parallel[2]: this is already listed"),
         ("{attained: 1.5}", "1.5 is too large"),
+        ("{attained: 95}", "95 is too large; allowed: a share above 0%, up to 100%, such as 95%"),
+        ("{attained: 101%}", "plan.attained: '101%' is too large"),
+        ("{attained: 0%}", "plan.attained: '0%' is too small"),
+        ("{attained: most}", "plan.attained: 'most' is not a share; allowed: a share above 0%"),
+        ("{attained: 95ms}", "'95ms' is not a share; allowed: a share above 0%, up to 100%"),
+        ("{attained: true}", "plan.attained: true is not a share"),
+        ("{confidence: 50%}", "'50%' is too small; allowed: a share from 60% to 99.99%"),
         ("{confidence: 0.2}", "0.2 is too small"),
         ("{accelerator: [h200]}", "did you mean 'accelerators'"),
     ],

@@ -1,6 +1,7 @@
 """The JSON Schema and the reference page say what the loader does."""
 
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 import yaml
 
 from tests.twin.scenario.scenario_texts import EVERYTHING, LARGE, SMALL
-from windtunnel.settings.fields import Bandwidth, Duration, Number, Rate, Size
+from windtunnel.live.gateway.settings import LiveSettings
+from windtunnel.settings.fields import Bandwidth, Duration, Number, Rate, Share, Size
 from windtunnel.twin.scenario.load import json_schema, load, load_text
 
 ROOT = Path(__file__).parents[3]
@@ -87,6 +89,23 @@ def test_the_reference_page_is_up_to_date() -> None:
     assert written == page, "run `python docs/scenario_reference.py`"
 
 
+def nodes(node: Any) -> Iterator[dict[str, Any]]:
+    """The mappings of a schema, at any depth."""
+    if isinstance(node, list):
+        for below in node:
+            yield from nodes(below)
+    elif isinstance(node, dict):
+        yield node
+        yield from nodes(list(node.values()))
+
+
+def test_every_share_may_be_a_percentage(schema: dict[str, Any]) -> None:
+    live = LiveSettings.schema_of_files()
+    shares = [node for node in nodes([schema, live]) if node.get("maximum") == 1.0]
+    assert len(shares) > 20
+    assert [node for node in shares if node["type"] != ["string", "number"]] == []
+
+
 @pytest.mark.parametrize(
     ("leaf", "text"),
     [
@@ -95,11 +114,12 @@ def test_the_reference_page_is_up_to_date() -> None:
         (Bandwidth("1kB/s", "1PB/s"), ["25GB/s", "900MiB/s"]),
         (Rate("0/s", "1000/s"), ["40/s", "0.5/s"]),
         (Number(0, 10), ["0", "1", "0.8"]),
+        (Share(), ["0%", "95%", "7%", "99.9%", "100%"]),
     ],
-    ids=["duration", "size", "bandwidth", "rate", "number"],
+    ids=["duration", "size", "bandwidth", "rate", "number", "share"],
 )
 def test_the_page_writes_defaults_as_people_do(leaf: Number | Duration, text: list[str]) -> None:
     as_written = runpy.run_path(str(ROOT / "docs" / "scenario_reference.py"))["as_written"]
     for one in text:
-        value = leaf.read(float(one) if isinstance(leaf, Number) else one)
+        value = leaf.read(one if leaf.examples else float(one))
         assert as_written(value, leaf) == one

@@ -246,8 +246,8 @@ FAULTS = {
     "so that all of the tail would be max; allowed: below 99",
     "media={tokens: {distribution: uniform, min: 9, max: 3}}": "media.tokens.min: 9 is more than "
     "max, which is 3",
-    "reasoning={tokens: 5, share: 0}": "reasoning.share: 0 is too small; allowed: a number "
-    "above 0, up to 1",
+    "reasoning={tokens: 5, share: 0}": "reasoning.share: 0 is too small; allowed: a share "
+    "above 0%, up to 100%, such as 95%",
     # sessions
     "session={turns: 10001, think: 1s}": "session.turns: 10001 are too many; allowed: up to 10000",
     "session={turns: {distribution: uniform, min: 1, max: 10001}, think: 1s}": "session.turns.max: "

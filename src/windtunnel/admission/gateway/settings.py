@@ -20,6 +20,7 @@ from windtunnel.settings.fields import (
     Name,
     Number,
     Rate,
+    Share,
     Whole,
     chosen_by,
     variant,
@@ -38,7 +39,7 @@ Tenant = Annotated[str, Name()]
 Switch = Annotated[bool, Flag()]
 Waiting = Annotated[int, Whole(0, MOST_WAITING)]
 QueueDepth = Annotated[float, Number(0, MOST_SEQUENCES, above=True)]
-KvShare = Annotated[float, Number(0, 1, above=True)]
+KvShare = Annotated[float, Share(above=True)]
 FASTEST_REFILL = "1000000000/s"
 LARGEST_BUCKET = 10**12  # tokens
 LOOK_EVERY_S = 0.05
@@ -49,7 +50,7 @@ class GatewayPolicySettings(Section):
     """The fields of every policy: budgets of tenants."""
 
     policy: str = Field(description="Chooses this.")
-    budgets: dict[Tenant, Annotated[float, Number(0, 1)]] | None = Field(
+    budgets: dict[Tenant, Annotated[float, Share()]] | None = Field(
         default=None,
         description="Share of all running slots (`max_num_seqs` of every server) that a tenant's "
         "requests may hold, queued or in flight; at least one request.",
@@ -186,7 +187,7 @@ class AgingSettings(Section):
     after_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] = Field(
         description="How long a priority's oldest request must have been queued."
     )
-    share: Annotated[float, Number(0, 1, above=True)] = Field(
+    share: Annotated[float, Share(above=True)] = Field(
         default=0.1,
         description="Share of dispatched requests.",
     )
@@ -206,9 +207,9 @@ class FlowControlSettings(GatewayPolicySettings):
         default_factory=lambda: UtilizationSettings(kind="utilization"),
         description="How saturation is measured, by `kind`. Default: utilization.",
     )
-    limit: Annotated[float, Number(0, 1)] = Field(
+    limit: Annotated[float, Share()] = Field(
         default=1.0,
-        description="Saturation up to which the lowest priority is sent; 1 for the highest.",
+        description="Saturation up to which the lowest priority is sent; 100% for the highest.",
     )
     max_waiting: Waiting | None = Field(
         default=None, description="Most queued requests. Default: a million."

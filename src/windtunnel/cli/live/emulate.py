@@ -63,7 +63,7 @@ class EmulateOptions(NamedTuple):
 @click.option("--rate-limit", metavar="RATE",
               help="Answer 429 above this rate, as in 400/s.")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="KIND=SHARE,...",
-              help="Random faults: 500=0.01,429=0.05,latency=0.1:2s,break=0.01.")  # fmt: skip
+              help="Random faults: 500=1%,429=5%,latency=10%:2s,break=1%.")  # fmt: skip
 @click.option("--answer-tokens", type=click.IntRange(1, LONGEST_ANSWER), default=ANSWER_MEAN,
               show_default=True, metavar="MEAN",
               help="Mean length of answers to requests without max_tokens.")  # fmt: skip

@@ -28,10 +28,10 @@ from windtunnel.gangs.templates import (
     CliqueTemplate,
     GroupTemplate,
     PackDomains,
+    Portion,
     Rolling,
     ScaleBounds,
     SetSpec,
-    Share,
     UpdateStrategy,
 )
 
@@ -71,7 +71,7 @@ def set_spec_of(manifest: SetManifest) -> SetSpec:
         revision_limit=spec.revision_history_limit or REVISIONS,
         hash=set_hash(cliques),
         on_stranded=template.on_stranded or TERMINATE,
-        hold_at=HOLD_AT if (hold := template.hold_at_nodes_not_ready) is None else Share(*hold),
+        hold_at=HOLD_AT if (hold := template.hold_at_nodes_not_ready) is None else Portion(*hold),
     )
 
 
@@ -147,8 +147,8 @@ def _strategy(manifest: SetManifest) -> UpdateStrategy:
 def _rolling(written: RollingSpec | None) -> Rolling | None:
     if written is None:
         return None
-    unavailable = None if written.max_unavailable is None else Share(*written.max_unavailable)
-    surge = Share(*(written.max_surge or (0,)))
+    unavailable = None if written.max_unavailable is None else Portion(*written.max_unavailable)
+    surge = Portion(*(written.max_surge or (0,)))
     deadline_s = written.progress_deadline or PROGRESS_DEADLINE_S
     return Rolling(unavailable, surge, deadline_s)
 

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
-from windtunnel.core.units import RATE_UNITS, parse_duration, parse_rate
+from windtunnel.core.units import RATE_UNITS, parse_duration, parse_rate, parse_share
 
 BREAK = "break"
 LATENCY = "latency"
 _ALLOWED = "STATUS=SHARE with a status of 400 to 599, break=SHARE, or latency=SHARE:DURATION"
-_EXAMPLE = "as in 500=0.01,429=0.05,latency=0.1:2s"
+_EXAMPLE = "as in 500=1%,429=5%,latency=10%:2s"
 _LONGEST_TEXT = 60
 
 
@@ -30,7 +30,7 @@ NO_FAULT = ResponseFault(0.0)
 
 
 def parse_faults(text: str) -> tuple[ResponseFault, ...]:
-    """Parses faults such as `500=0.01,429=0.05,latency=0.1:2s,break=0.01`."""
+    """Parses faults such as `500=1%,429=5%,latency=10%:2s,break=0.01`."""
     faults = tuple(_fault(part.strip()) for part in text.split(","))
     if sum(fault.share for fault in faults) > 1.0 + 1e-9:
         what = "the shares add up to more than 1, and a request has one fault at most"
@@ -43,14 +43,14 @@ def _fault(text: str) -> ResponseFault:
     kind, _, value = text.partition("=")
     written, _, duration = value.partition(":")
     try:
-        share = float(written)
-    except ValueError:
+        share = parse_share(written)
+    except InputError:
         share = math.nan
     if not 0.0 <= share <= 1.0:
         raise InputError(
             f"{written!r} is not a share",
             where=where,
-            allowed="a number from 0 to 1",
+            allowed="a share from 0% to 100%, such as 5% or 0.05",
             hint=_EXAMPLE,
         )
     if kind == LATENCY:

@@ -27,7 +27,7 @@ from windtunnel.settings.fields import (
     Flag,
     Leaf,
     Name,
-    Number,
+    Share,
     Size,
     Text,
     Whole,
@@ -249,7 +249,7 @@ class BreakerSettings(Section):
     consecutive: Annotated[int, Whole(1, 1_000_000)] = Field(
         default=5, description="Failures in a row that open the breaker."
     )
-    share: Annotated[float, Number(0, 1, above=True)] = Field(
+    share: Annotated[float, Share(above=True)] = Field(
         default=0.5, description="Share of failures among the last 40 requests that opens it."
     )
     open_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
@@ -267,7 +267,7 @@ class LiveRetrySettings(Section):
     attempts: Annotated[int, Whole(1, 16)] = Field(
         default=3, description="Servers that a request is sent to, at most."
     )
-    budget: Annotated[float, Number(0, 1)] = Field(
+    budget: Annotated[float, Share()] = Field(
         default=0.2, description="Retries are at most this share of requests."
     )
     internal_errors: Annotated[bool, Flag()] = Field(

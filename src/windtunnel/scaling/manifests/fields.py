@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema
 from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.settings import PolicySettings, refusals
 from windtunnel.settings.faults import Fault, checker_faults
-from windtunnel.settings.fields import Leaf, Whole, is_not
+from windtunnel.settings.fields import Leaf, Number, Share, Whole, is_not
 from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.manifests import AnyText, FreeText, Manifest, Quantity
 from windtunnel.settings.section import ApiSection, Context, Section
@@ -50,7 +50,8 @@ IN_TEXT = NumberText()
 class Like(Leaf):
     """A value parsed by `read` in the manifest's notation, then checked like another one.
 
-    That one is the setting `name` of the section `kind`, or `kind` itself.
+    That one is the setting `name` of the section `kind`, or `kind` itself. Manifests have no
+    percentages: a share is a number in them.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class Like(Leaf):
         self.name, self.read = name, read
         marks = [kind] if isinstance(kind, Leaf) else _marks(kind.model_fields[name])
         self.leaf = next((mark for mark in marks if isinstance(mark, Leaf)), None)
+        if isinstance(self.leaf, Share):
+            self.leaf = Number(self.leaf.low, self.leaf.high, above=self.leaf.above)
         self.allowed = self.leaf.allowed if self.leaf else ""
         self.schema = {}
 

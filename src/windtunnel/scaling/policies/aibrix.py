@@ -15,11 +15,11 @@ from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings, refusals
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Duration, Number
+from windtunnel.settings.fields import Duration, Number, Share
 from windtunnel.settings.section import Added, Context
 
 Span = Annotated[float, Duration("1s", "1h"), Added()]
-Share = Annotated[float, Number(0, 1), Added()]
+Tolerance = Annotated[float, Share(), Added()]
 Factor = Annotated[float, Number(1, 10**6), Added()]
 
 
@@ -44,10 +44,10 @@ class AibrixSettings(PolicySettings):
     panic_threshold: Factor = Field(
         default=2.0, description="Ratio of the two means that starts a panic, for `KPA`."
     )
-    up_tolerance: Share = Field(
+    up_tolerance: Tolerance = Field(
         default=0.1, description="Tolerated relative deviation above a target."
     )
-    down_tolerance: Share = Field(default=0.1, description="The same below a target.")
+    down_tolerance: Tolerance = Field(default=0.1, description="The same below a target.")
     max_up_rate: Factor = Field(default=2.0, description="Largest growth factor.")
     max_down_rate: Factor = Field(default=2.0, description="Largest shrink factor.")
     up_cooldown_s: HpaWindow = Field(

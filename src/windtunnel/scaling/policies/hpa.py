@@ -18,7 +18,7 @@ from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings, refusals
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Duration, Number, Text, Whole
+from windtunnel.settings.fields import Duration, Number, Share, Text, Whole
 from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.section import Added, Context, Section
 
@@ -29,7 +29,7 @@ VALUE: Final = "value"
 MetricName = Annotated[str, Text("the name of a metric")]
 MetricTarget = Annotated[float, Number(0, 10**18, above=True)]
 HpaWindow = Annotated[float, Duration("0s", "1h")]
-Tolerance = Annotated[float, Number(0, 1)]
+Tolerance = Annotated[float, Share()]
 
 
 class HpaRule(Section):

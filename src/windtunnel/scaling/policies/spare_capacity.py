@@ -21,7 +21,7 @@ from windtunnel.scaling.settings import (
 )
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Number
+from windtunnel.settings.fields import Number, Share
 from windtunnel.settings.limits import MOST_SEQUENCES
 from windtunnel.settings.section import Added, Context
 
@@ -32,13 +32,13 @@ class SpareCapacitySettings(PolicySettings):
     patience: ClassVar[Stabilization | None] = Stabilization()
 
     policy: Literal["wva-v1"]
-    kv_threshold: Annotated[float, Number(0, 1, above=True)] = Field(
+    kv_threshold: Annotated[float, Share(above=True)] = Field(
         default=0.8, description="Share of KV cache in use at which a replica is saturated."
     )
     queue_threshold: Annotated[float, Number(0, MOST_SEQUENCES, above=True)] = Field(
         default=5.0, description="Queued requests at which a replica is saturated."
     )
-    kv_spare: Annotated[float, Number(0, 1)] = Field(
+    kv_spare: Annotated[float, Share()] = Field(
         default=0.1,
         description="It grows when unsaturated replicas have less spare KV cache than this.",
     )

@@ -9,7 +9,7 @@ from pydantic import Field
 from windtunnel.core.random import Stream
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Name, Number, Whole
+from windtunnel.settings.fields import Name, Share, Whole
 from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.section import Added, Context, Section
 from windtunnel.twin.faults.context import FaultContext, context_of
@@ -26,7 +26,7 @@ ROUNDING = 1e-9
 class ByCount(Section):
     """How many of the existing ones a fault hits: a number, a share, or all."""
 
-    share: Annotated[Annotated[float, Number(0, 1, above=True)] | None, Added()] = Field(
+    share: Annotated[Annotated[float, Share(above=True)] | None, Added()] = Field(
         default=None,
         description="Share to draw instead of `count`, rounded up.",
     )

@@ -14,6 +14,7 @@ from windtunnel.settings.fields import (
     FilePath,
     Leaf,
     Number,
+    Share,
     Whole,
     chosen_by,
     is_not,
@@ -133,7 +134,7 @@ class ExponentialLengths(BoundedLengths):
 class ParetoTail(Section):
     """The Pareto part: few draws, some of them very long."""
 
-    share: Annotated[float, Number(0, 1, above=True)] = Field(description="Share of all draws.")
+    share: Annotated[float, Share(above=True)] = Field(description="Share of all draws.")
     start: MeanTokens = Field(description="Minimum in tokens.")
     alpha: Annotated[float, Number(0.1, 100)] = Field(
         description="Tail index: twice as long is 2^alpha times as rare. The mean is start x alpha "

@@ -14,6 +14,7 @@ from windtunnel.settings.fields import (
     ModelName,
     Name,
     Number,
+    Share,
     Text,
     Whole,
     by_key,
@@ -54,7 +55,6 @@ from windtunnel.workload.settings.lengths import (
 
 Timeout = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
 Target = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
-Share = Annotated[float, Number(0, 1, above=True)]
 Weight = Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]
 
 BUILT_IN_PRIORITIES = {"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
@@ -91,7 +91,9 @@ class ExtraTokens(Section):
     """Additional tokens of some requests."""
 
     tokens: TokenCounts = Field(description="Number of tokens.")
-    share: Share = Field(default=1.0, description="Share of requests that have them.")
+    share: Annotated[float, Share(above=True)] = Field(
+        default=1.0, description="Share of requests that have them."
+    )
 
 
 class AdapterMix(Section):

@@ -15,11 +15,11 @@ from windtunnel.scaling.policy import PolicyParts
 from windtunnel.scaling.settings import PolicySettings, Stabilization, Switch
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Number, Whole
+from windtunnel.settings.fields import Number, Share, Whole
 from windtunnel.settings.limits import MOST_SEQUENCES, MOST_TOKENS
 from windtunnel.settings.section import Added, Context
 
-Share = Annotated[float, Number(0, 1, above=True)]
+PositiveShare = Annotated[float, Share(above=True)]
 Tokens = Annotated[float, Number(0, MOST_TOKENS, above=True)]
 WvaAnalyzer = Literal["saturation", "throughput", "queueing"]
 FullQueue = Annotated[int, Whole(1, MOST_SEQUENCES)]
@@ -31,9 +31,9 @@ AVERAGE_PROMPT = 512.0
 class LoadThresholds(PolicySettings):
     """Policies that grow above one load and shrink below another."""
 
-    up: Share
-    down: Share
-    kv_threshold: Share = Field(
+    up: PositiveShare
+    down: PositiveShare
+    kv_threshold: PositiveShare = Field(
         default=0.8,
         description="Usable share of the KV cache; the rest is for peaks.",
     )
@@ -72,10 +72,10 @@ class KvSaturationSettings(LoadThresholds):
     patience: ClassVar[Stabilization | None] = Stabilization()
 
     policy: Literal["saturation"]
-    up: Share = Field(
+    up: PositiveShare = Field(
         default=0.8, description="Load of existing and starting replicas above which it grows."
     )
-    down: Share = Field(
+    down: PositiveShare = Field(
         default=0.4, description="Load of ready replicas below which it may shrink."
     )
     average_prompt: Tokens = Field(
@@ -110,10 +110,10 @@ class WvaSettings(LoadThresholds):
     patience: ClassVar[Stabilization | None] = Stabilization()
 
     policy: Literal["wva"]
-    up: Share = Field(
+    up: PositiveShare = Field(
         default=0.85, description="Load of existing and starting replicas above which it grows."
     )
-    down: Share = Field(
+    down: PositiveShare = Field(
         default=0.7, description="Load of ready replicas below which it may shrink."
     )
     full_queue: FullQueue = Field(
@@ -147,8 +147,8 @@ class BlisSettings(LoadThresholds):
     patience: ClassVar[Stabilization | None] = Stabilization(up_s=0.0, down_s=0.0)
 
     policy: Literal["blis"]
-    up: Share = Field(default=0.8, description="Load above which it grows.")
-    down: Share = Field(default=0.4, description="Load below which it may shrink.")
+    up: PositiveShare = Field(default=0.8, description="Load above which it grows.")
+    down: PositiveShare = Field(default=0.4, description="Load below which it may shrink.")
     average_prompt: Tokens = Field(default=AVERAGE_PROMPT, description="Tokens per queued request.")
 
     def parts(self) -> PolicyParts:

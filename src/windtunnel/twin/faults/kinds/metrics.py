@@ -8,7 +8,7 @@ from pydantic import Field
 from windtunnel.core.random import Stream
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Number
+from windtunnel.settings.fields import Share
 from windtunnel.settings.section import Context
 from windtunnel.twin.faults.context import NO_AUTOSCALER, FaultContext, context_of
 from windtunnel.twin.faults.kind import Injection, LastingFault, lasting
@@ -80,7 +80,7 @@ class PartialScrape(ServerFault, MetricFault):
         default_factory=ServerSelect,
         description="Which servers; default: one of all.",
     )
-    share: Annotated[float, Number(0, 1, above=True)] | None = Field(
+    share: Annotated[float, Share(above=True)] | None = Field(
         default=None,
         description="Share of servers not scraped, at least one. Default: `select.count`.",
     )

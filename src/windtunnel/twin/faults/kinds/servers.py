@@ -6,7 +6,7 @@ from pydantic import Field
 
 from windtunnel.core.random import Stream
 from windtunnel.settings.drawing import Dice, Values
-from windtunnel.settings.fields import Number, Rate
+from windtunnel.settings.fields import Number, Rate, Share
 from windtunnel.twin.faults.context import FaultContext
 from windtunnel.twin.faults.kind import Injection, LastingFault, lasting
 from windtunnel.twin.faults.servers import ALL, ServerFault, ServerSelect, names_of
@@ -79,7 +79,7 @@ class RateLimitStorm(ServerFault, LastingFault):
         default_factory=lambda: ServerSelect(count=ALL),
         description="Which servers; default: all.",
     )
-    share: Annotated[float, Number(0, 1, above=True)] = Field(
+    share: Annotated[float, Share(above=True)] = Field(
         default=1.0, description="Share of requests refused, drawn for each."
     )
 
