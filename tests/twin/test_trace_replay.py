@@ -118,6 +118,12 @@ def test_a_stretch_of_a_trace_counts_from_where_it_begins(tmp_path: Path) -> Non
     assert [request.arrived_s for request in requests] == [0.5, 0.75, 3.75]
 
 
+def test_a_trace_with_classes_is_replayed_at_a_rate(tmp_path: Path) -> None:
+    path = written(tmp_path, "arrived,prompt_tokens,output_tokens,slo\n0,9,9,vip\n8,9,9,vip\n")
+    _, requests = replayed(scenario(path, ", rate: 2/s"))
+    assert [one.arrived_s for one in requests] == [0.0, 1.0]
+
+
 def test_a_trace_is_replayed_at_the_rate_that_is_asked_for(tmp_path: Path) -> None:
     rows = "".join(f"{second},40,4,,,,,,,\n" for second in (0, 1, 2.5, 3, 10))
     path = written(tmp_path, OWN + rows, "t.csv")

@@ -166,7 +166,7 @@ def at_its_rate(entry: WorkloadEntry) -> WorkloadEntry:
         return entry
     count, lasts_s = 0, 0.0
     try:
-        for row in islice(OpenTrace(entry, ()).requests, entry.count):
+        for row in islice(OpenTrace(entry, None).requests, entry.count):
             count += 1
             lasts_s = max(lasts_s, row.arrived_s)
     except InputError:
@@ -185,12 +185,15 @@ def at_its_rate(entry: WorkloadEntry) -> WorkloadEntry:
 
 
 class OpenTrace:
-    """The trace of a workload entry while it is read; errors name options of the scenario."""
+    """The trace of a workload entry while it is read; errors name options of the scenario.
 
-    def __init__(self, plan: ReplaySettings, classes: Sequence[str]) -> None:
+    Its rows may have these classes of service; None: any.
+    """
+
+    def __init__(self, plan: ReplaySettings, classes: Sequence[str] | None) -> None:
         path = Path(plan.trace.path)
         self._notes = TraceNotes(plan.trace.path, plan.trace.skip_bad, SCENARIO_WORDS)
-        if plan.slo is None:
+        if plan.slo is None and classes is not None:
             self._notes.classes = frozenset(classes)
         self.name = unpacked_name(path).stem
         self.requests: Iterator[TraceRequest] = open_trace(
