@@ -180,7 +180,10 @@ POOL_PROFILE = "serving.pools[0].step_time.profile: "
             "serving.pools.0.step_time={model: physics, profile: ./none.json}",
             POOL_PROFILE + "none.json: the profile cannot be read",
         ),
-        ("serving.pools.0.step_time={model: table, path: none.csv}", POOL + "none.csv: "),
+        (
+            "serving.pools.0.step_time={model: table, path: none.csv}",
+            POOL.removesuffix(": ") + ".step_time.path: none.csv: ",
+        ),
     ],
 )
 @pytest.mark.parametrize("options", [["--json", "-"], ["-o", "deep/out"]])

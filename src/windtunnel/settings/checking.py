@@ -22,23 +22,38 @@ _WORD: Final = re.compile(r"[^\s,;'\"]+")
 
 Kind = TypeVar("Kind", bound=Section)
 Rules = Callable[[Kind], Sequence[Fault]]
+MoreRules = Callable[[Kind, Sequence[Fault]], Sequence[Fault]]
 
 
-def checked(document: Document, kind: type[Kind], rules: Rules[Kind]) -> tuple[Kind, list[Fault]]:
+def checked(
+    document: Document,
+    kind: type[Kind],
+    rules: Rules[Kind],
+    more_rules: MoreRules[Kind] | None = None,
+) -> tuple[Kind, list[Fault]]:
     """Reads a document as a section, and applies the rules across its values.
 
     Returns the section and the notes about it; all faults are raised as one error. Where values are
     wrong, the rules are applied to two copies in which other values replace them, and a fault that
-    both copies have is a fault of the file.
+    both copies have is a fault of the file. `more_rules` are applied to a file with faults only,
+    and get those of the rules: they take long, and whatever reads the section has them, too.
     """
+
+    def all_rules(section: Kind) -> list[Fault]:
+        found = list(rules(section))
+        return found if more_rules is None else [*found, *more_rules(section, found)]
+
     try:
         section = kind.read(document.data)
     except ValidationError as error:
         faults = checker_faults(error, kind)
-        raise input_error(document, [*faults, *_hidden(document, kind, rules, faults)]) from None
+        hidden = _hidden(document, kind, all_rules, faults)
+        raise input_error(document, [*faults, *hidden]) from None
     found = list(rules(section))
     if all(one.is_note for one in found) and not document.refused:
         return section, found
+    if more_rules is not None:
+        found += more_rules(section, found)
     raise input_error(document, [one for one in found if not one.is_note])
 
 

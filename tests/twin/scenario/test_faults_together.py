@@ -115,6 +115,28 @@ TRACE = (
     "  - name: past\n    trace: {path: nowhere.jsonl, format: mooncake}\nslo:\n",
     "workload[2].trace.path",
 )
+ROWS = (
+    "slo:\n",
+    "  - name: past\n    trace: {path: rows.csv}\nslo:\n",
+    "workload[2].trace.path",
+)
+AT_ONCE = (
+    "slo:\n",
+    "  - name: past\n    trace: {path: once.csv, rate: 2/s}\nslo:\n",
+    "workload[2].trace.rate",
+)
+NO_TABLE = (
+    "    - name: b\n",
+    "    - name: b\n      step_time: {model: table}\n",
+    f"{POOL_B}.step_time.path",
+)
+LOST_TABLE = (
+    "    - name: b\n",
+    "    - name: b\n      step_time: {model: table, path: lost.jsonl}\n",
+    f"{POOL_B}.step_time.path",
+)
+DEGREE_A = ("    - name: a\n", "    - name: a\n      tensor_parallel: 3\n", POOL_A)
+DEGREE = ("    - name: b\n", "    - name: b\n      tensor_parallel: 2\n", POOL_B)
 SAME_SOURCE = ("  - name: code\n", "  - name: chat\n", "workload[1].name")
 ENGINE = (
     "    - name: b\n",
@@ -165,6 +187,14 @@ TOGETHER = {
     "release, window": (RELEASE, WINDOW),
     "window, metric, duplicate pool": (WINDOW, METRIC, DUPLICATE),
     "metric, rate, trace": (METRIC, RATE, TRACE),
+    "rows of a trace, manifest of a gang": (ROWS, MANIFEST),
+    "rows of a trace, model": (ROWS, MODEL),
+    "rows of a trace, value": (ROWS, DURATION),
+    "rate of a trace, value": (AT_ONCE, DURATION),
+    "profile, degree": (PROFILE, DEGREE_A),
+    "table without a path, degree": (NO_TABLE, DEGREE),
+    "table that is not there, degree": (LOST_TABLE, DEGREE),
+    "table that is not there, model": (LOST_TABLE, MODEL),
     "all over": (MANIFEST, MIN_A, RATE, MODEL, FAULT_POOL, WINDOW, ROUTER),
 }
 
@@ -175,12 +205,23 @@ def test_all_faults_of_a_file_are_reported_at_once(case: str, tmp_path: Path) ->
     for old, new, _ in TOGETHER[case]:
         assert text.count(old) >= 1, old
         text = text.replace(old, new, 1)
+    header = "arrived,prompt_tokens,output_tokens\n"
+    (tmp_path / "rows.csv").write_text(f"{header}0,9,9\n1,many,9\n")
+    (tmp_path / "once.csv").write_text(f"{header}0,9,9\n0,9,9\n")
     with pytest.raises(InputError) as caught:
         load_document(document_of(text, str(tmp_path / "s.yaml"), (), None))
     told = [re.sub(r"^.*/s\.yaml", "s.yaml", str(one)) for one in caught.value.faults]
     assert all(re.match(r"s\.yaml:\d+: ", one) for one in told), told
     places = {one.split(": ")[1] for one in told}
     assert places == {path for _, _, path in TOGETHER[case]}, told
+
+
+def test_rows_beside_a_wrong_limit_on_bad_rows_are_not_reported(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("arrived,prompt_tokens,output_tokens\n1,many,9\n")
+    text = FILE.replace("slo:\n", "  - trace: {path: rows.csv, skip_bad: lots}\nslo:\n")
+    with pytest.raises(InputError) as caught:
+        load_document(document_of(text, str(tmp_path / "s.yaml"), (), None))
+    assert [one.what for one in caught.value.faults] == ["'lots' is not a whole number"]
 
 
 def test_faults_that_follow_from_a_wrong_value_are_not_reported() -> None:
@@ -225,3 +266,16 @@ def test_other_files_report_all_faults_at_once(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read_settings(gateway, (), ())
     assert len(caught.value.faults) >= 2
+
+
+def test_a_bad_manifest_of_an_autoscaler_hides_no_row_of_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("arrived,prompt_tokens,output_tokens\n1,many,9\n")
+    (tmp_path / "hpa.yaml").write_text("kind: HorizontalPodAutoscaler\n")
+    text = (
+        "model: llama-3.1-8b\nworkload: [{trace: {path: rows.csv}}]\n"
+        "serving: {pools: [{name: a, accelerator: h100}]}\nscaling: {manifests: [hpa.yaml]}\n"
+    )
+    with pytest.raises(InputError) as caught:
+        load_document(document_of(text, str(tmp_path / "s.yaml"), (), None))
+    places = [one.where.rpartition(": ")[2] for one in caught.value.faults if one.where]
+    assert set(places) == {"workload[0].trace.path", "scaling.manifests"}

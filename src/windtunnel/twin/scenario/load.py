@@ -30,7 +30,7 @@ from windtunnel.workload.settings.sources import (
     WorkloadEntry,
     priority_of,
 )
-from windtunnel.workload.traces.reading import at_its_rate
+from windtunnel.workload.traces.reading import at_its_rate, check_rows
 
 if TYPE_CHECKING:
     from windtunnel.twin.scenario.infrastructure import ReadSets
@@ -117,7 +117,10 @@ def _plan(document: Document, *, look_up: bool = False) -> ScenarioPlan:
         found += _scaling_faults(spec, file.parent, found)
         return found + (_name_faults(spec, file, found) if look_up else [])
 
-    spec, notes = checked(document, Scenario, faults)
+    def trace_faults(spec: Scenario, found: Sequence[Fault]) -> list[Fault]:
+        return _trace_faults(spec, file, found)
+
+    spec, notes = checked(document, Scenario, faults, trace_faults if look_up else None)
     place = None
     if spec.serving.router.policy not in POLICIES:
         policy: KeyPath = ("serving", "router", "policy")
@@ -188,19 +191,46 @@ def _name_faults(spec: Scenario, file: Path, found: Sequence[Fault]) -> list[Fau
         except InputError as error:
             names.append((("model",), error))
     names += file_faults(plan.workload, unsound)
-    rates = _at_rates(plan.workload)[1] if broken or names else []  # reads whole traces
-    return [*(_fault(place, error) for place, error in names if place not in broken), *rates]
+    return [_fault(place, error) for place, error in names if place not in broken]
+
+
+def _trace_faults(spec: Scenario, file: Path, found: Sequence[Fault]) -> list[Fault]:
+    """Reports rates and rows of traces that a run would refuse, except of files in `found`."""
+    entries = _filled(spec, file).workload
+    return [*_at_rates(entries)[1], *_row_faults(entries, {one.path for one in found})]
 
 
 def _at_rates(entries: Sequence[WorkloadEntry]) -> tuple[list[WorkloadEntry], list[Fault]]:
     """The workload with the speedups that give replays their rates, and rates without one."""
-    found, faults = [], []
+    found: list[WorkloadEntry] = []
+    faults: list[Fault] = []
     for index, entry in enumerate(entries):
         try:
             found.append(at_its_rate(entry))
         except InputError as error:
-            faults += faults_at(("workload", index, "trace", "rate"), error)
+            faults += _of_trace(index, "rate", error)
     return found, faults
+
+
+def _row_faults(entries: Sequence[WorkloadEntry], wrong: Container[KeyPath]) -> Iterator[Fault]:
+    """Reports malformed rows of traces, except of those whose path is `wrong`."""
+    for index, entry in enumerate(entries):
+        trace: KeyPath = ("workload", index, "trace")
+        if not isinstance(entry, ReplaySettings) or (*trace, "path") in wrong:
+            continue
+        try:
+            check_rows(entry)
+        except InputError as error:
+            yield from _of_trace(index, "path", error)
+
+
+def _of_trace(index: int, key: str, error: InputError) -> Iterator[Fault]:
+    """What reading a trace to its end shows, which depends on how it is read."""
+    entry: KeyPath = ("workload", index)
+    reading = ("path", "format", "sort", "start", "skip_bad")
+    because = ((*entry, "count"), *((*entry, "trace", name) for name in reading))
+    for fault in faults_at((*entry, "trace", key), error):
+        yield fault._replace(because_of=because)
 
 
 def _doubtful_seconds(data: Mapping[str, Any]) -> Iterator[Fault]:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, one_sentence_per
+from windtunnel.core.system.files import read_bounded
 from windtunnel.core.units import format_size
 from windtunnel.engine.limits import EngineLimits, TierLimits, WindowGroups
 from windtunnel.engine.overheads import Overheads
@@ -33,6 +34,7 @@ from windtunnel.models.settings import (
     LinearStepTime,
     PhysicsStepTime,
     RooflineStepTime,
+    StepTime,
     TableStepTime,
 )
 from windtunnel.models.step_time.blis import (
@@ -42,6 +44,7 @@ from windtunnel.models.step_time.blis import (
     BlisTrainedPhysics,
 )
 from windtunnel.models.step_time.linear import Linear
+from windtunnel.models.step_time.measurements import MOST_BYTES
 from windtunnel.models.step_time.model import Scaled, StepTimeModel, StepWork
 from windtunnel.models.step_time.physics import Physics, Ranks
 from windtunnel.models.step_time.pipeline import Pipelined, pipelined
@@ -101,13 +104,7 @@ def hardware_faults(
                 unknown.add(pool.model)
                 own = pool.model != plan.model
                 faults += _each((*here, "model") if own else ("model",), fault)
-        step = pool.step_time
-        if isinstance(step, PhysicsStepTime) and step.profile is not None:
-            try:
-                load_profile(step.profile)
-            except InputError as fault:
-                faults += _each((*here, "step_time", "profile"), fault)
-                continue
+        faults += _step_time_faults((*here, "step_time"), pool.step_time)
         try:
             accelerator_of(pool)
         except InputError as fault:
@@ -119,13 +116,29 @@ def hardware_faults(
             try:
                 check(pool, shape)
             except InputError as fault:
-                faults += [one for one in _each(here, fault) if str(one) not in map(str, faults)]
+                told = {str(error) for place, error in faults if place[:3] == here}
+                faults += [one for one in _each(here, fault) if str(one[1]) not in told]
     if plan.router.policy not in POLICIES:
         try:
             policy_class(plan.router.policy, plan.folder)
         except InputError as fault:
             faults += _each(("serving", "router", "policy"), fault)
     return faults
+
+
+def _step_time_faults(path: KeyPath, step: StepTime) -> list[tuple[KeyPath, InputError]]:
+    """Reports a profile or a table that does not exist."""
+    if isinstance(step, PhysicsStepTime) and step.profile is not None:
+        try:
+            load_profile(step.profile)
+        except InputError as fault:
+            return _each((*path, "profile"), fault)
+    if isinstance(step, TableStepTime) and not Path(step.path).is_dir():
+        try:
+            read_bounded(Path(step.path), MOST_BYTES)
+        except InputError as fault:
+            return _each((*path, "path"), fault)
+    return []
 
 
 def _each(path: KeyPath, fault: InputError) -> list[tuple[KeyPath, InputError]]:
@@ -434,13 +447,20 @@ def overheads_of(pool: PoolSettings, network_s: float) -> Overheads:
 
 
 def _table(step: TableStepTime, shape: ModelShape, tensor_parallel: int) -> StepTimeModel:
+    from windtunnel.models.step_time.table_files import read_table
+
+    faults: list[InputError] = []
     if tensor_parallel > 1:
         what = f"tensor_parallel is {tensor_parallel}"
         allowed = "1 with step_time table, whose measurements hold no collectives"
-        raise InputError(what, allowed=allowed)
-    from windtunnel.models.step_time.table_files import read_table
-
-    return read_table(Path(step.path), shape, per_step_s=step.per_step_s)
+        faults.append(InputError(what, allowed=allowed))
+    try:
+        table = read_table(Path(step.path), shape, per_step_s=step.per_step_s)
+    except InputError as fault:
+        raise one_sentence_per([*faults, *fault.faults]) from None
+    if faults:
+        raise faults[0]
+    return table
 
 
 def price_of(pool: PoolSettings) -> float | None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 REORDER_WINDOW = 8_192
 """How many rows too late a request may be in a file that is read as a stream."""
+ROWS_CHECKED = 100_000
+"""Requests of a trace that are read to check a file with other faults."""
 SORT_LIMIT = 2_000_000
 """Most requests that are sorted in memory; each takes a few hundred bytes."""
 
@@ -182,6 +184,13 @@ def at_its_rate(entry: WorkloadEntry) -> WorkloadEntry:
         raise InputError(what, where=entry.trace.path, allowed=allowed)
     trace = entry.trace.model_copy(update={"speedup": speedup, "rate_per_s": None})
     return entry.model_copy(update={"trace": trace})
+
+
+def check_rows(entry: ReplaySettings) -> None:
+    """Reads the first requests of a replay's trace; raises for a row that its run would refuse."""
+    most = ROWS_CHECKED if entry.count is None else min(entry.count, ROWS_CHECKED)
+    for _ in islice(OpenTrace(entry, None).requests, most):
+        pass
 
 
 class OpenTrace:
