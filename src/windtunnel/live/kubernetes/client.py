@@ -593,7 +593,10 @@ class Client:
                 head.reschedule(None)
                 if response.status == 401:
                     credentials.refused(token)
-                yield response
+                try:
+                    yield response
+                finally:
+                    _abort_unread(response)
         except asyncio.CancelledError:
             self._wire.broke()
             raise
@@ -614,13 +617,20 @@ def _decoded(answer: bytes, kind: type[T]) -> T:
         raise UnreadableAnswer(f"the API server's answer cannot be read: {error}") from None
 
 
+def _abort_unread(response: aiohttp.ClientResponse) -> None:
+    """Closes the connection of a response that was not read to its end, without the shutdown of
+    TLS, for which the server may let it wait: an event loop that ends before that fails."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+
+
 async def _whole(request: str, response: aiohttp.ClientResponse) -> bytes:
     parts: list[bytes] = []
     size = 0
     async for part in response.content.iter_any():
         size += len(part)
         if size > LARGEST_ANSWER:
-            response.close()
             raise TooLarge(f"the answer is larger than {LARGEST_ANSWER >> 20} MiB", where=request)
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
