@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.test_phases import END_S, requests
-from windtunnel.analysis.explain.account import intervals_of
+from windtunnel.analysis.explain.account import intervals_of, server_of
 from windtunnel.analysis.explain.missing import Missing, QueuedSpan, share_missing
 from windtunnel.analysis.explain.overview import overview
 from windtunnel.analysis.explain.pool_sizes import PoolSizes, SizeChange
@@ -21,7 +21,7 @@ from windtunnel.analysis.explain.run import RunReader
 from windtunnel.analysis.explain.steps import Cause
 from windtunnel.analysis.phases import LostTryRow, RequestRow
 from windtunnel.analysis.run_folder import REQUESTS, batches_of
-from windtunnel.core.vocabulary import SERVER_LOST
+from windtunnel.core.vocabulary import DRAINED, SERVER_LOST
 from windtunnel.report.files.folder import RunFolder
 from windtunnel.twin.run import run as run_plan
 from windtunnel.twin.scenario.load import load_text
@@ -62,6 +62,46 @@ def test_intervals_cover_the_life_of_a_request_without_gaps(row: RequestRow) -> 
         assert one.end_s >= now_s
         now_s = one.end_s
     assert now_s == (END_S if row.finished is None else row.finished)
+
+
+LOST_TIMES = [
+    # The queue before it ran on a server that crashed had other causes.
+    ("its engine crashed", 6.0, [("queue", 0.0, 6.0), ("retry", 6.0, 8.0)]),
+    ("its engine crashed", 0.0, [("retry", 0.0, 8.0)]),
+    # Its place in the queue was lost.
+    ("its engine crashed", None, [("retry", 0.0, 8.0)]),
+    (DRAINED, 6.0, [("retry", 0.0, 8.0)]),
+]
+
+
+@pytest.mark.parametrize(("reason", "scheduled", "lost"), LOST_TIMES)
+def test_the_time_lost_with_a_server_begins_when_the_request_ran(
+    reason: str, scheduled: float | None, lost: list[tuple[str, float, float]]
+) -> None:
+    one = LostTryRow("main", 1, 0.0, scheduled, None, 8.0, reason)
+    about: dict[str, Any] = {"source": "chat", "slo": "standard", "reason": None}
+    about |= {"prompt_tokens": 10, "output_tokens": 5, "prefix_hit_tokens": 0, "preemptions": 0}
+    times: dict[str, Any] = {
+        "arrived": 0.0,
+        "admitted": 0.0,
+        "encoded": None,
+        "restarted": 8.0,
+        "routed": 8.0,
+    }
+    times |= {"scheduled": 9.0, "first_token": 10.0, "finished": 12.0}
+    times |= dict.fromkeys(("prefilled", "transfer_start", "transfer_end"))
+    owner: dict[str, Any] = {"pool": "main", "replica": 0}
+    owner |= dict.fromkeys(("prefill_pool", "prefill_replica"))
+    row = RequestRow(
+        id=0, outcome="completed", retries=1, lost_tries=[one], **about, **times, **owner
+    )
+    found = intervals_of(row, END_S)
+    again = [("queue", 8.0, 9.0), ("prefill", 9.0, 10.0), ("decode", 10.0, 12.0)]
+    assert [(each.name, each.start_s, each.end_s) for each in found] == [*lost, *again]
+    servers = [server_of(row, each) for each in found if each.name == "queue"]
+    assert servers == [("main", 1)] * (len(lost) - 1) + [("main", 0)]
+    split = msgspec.structs.replace(row, prefill_pool="other", prefill_replica=0)
+    assert intervals_of(split, END_S)[0].name == "retry"  # its prompt was queued elsewhere
 
 
 SCENARIO = """\
@@ -398,13 +438,13 @@ def test_a_crash_in_an_overload_has_the_seconds_that_the_same_overload_without_i
         later = [took_s(run, row) - took_s(base_run, without[row.id]) for row in rows.values()]
         causes = [cause for row in rows.values() for cause in ranked(run, account(run, row))]
         headline = overview(run).causes[0].cause
-    # The seconds are estimated from one run. Of 940 draws, the estimate was at most 0.10 of the
-    # total too low and 0.27 too high, 0.24 in all but one: servers that crash in a lull would not
-    # have been busy all the time, and requests that are sent again were queued for other causes.
+    # The seconds are estimated from one run. Of 300 draws, the estimate was at most 0.13 of the
+    # total too low and 0.19 too high: servers that crash in a lull would not have been busy all the
+    # time, and requests that were still queued on them would have been queued anyway.
     total_s = sum(cause.excess for cause in causes)
     blamed_s = sum(cause.seconds for cause in causes if cause.cause == Cause.FAULT)
     cost_s, most_s = sum(later), sum(max(0.0, one) for one in later)  # some are served earlier
-    assert cost_s - 0.15 * total_s <= blamed_s <= most_s + 0.3 * total_s
+    assert cost_s - 0.15 * total_s <= blamed_s <= most_s + 0.25 * total_s
     if most_s < 0.1 * total_s:
         assert headline != Cause.FAULT
     if cost_s > 0.6 * total_s:
@@ -419,6 +459,26 @@ def test_missing_servers_explain_their_share_of_the_wait_for_a_first_slot() -> N
     assert share_missing(sizes, [lost, Missing(10.0, 20.0, redone=True)], span) < 0.34
     assert share_missing(sizes, [Missing(0.0, 20.0, 0.5, slower=True)], span) == 0.25
     assert share_missing(sizes, [Missing(10.5, 20.0), Missing(0.0, 10.5)], span) == 0.0
+
+
+def test_a_queue_before_a_crash_is_not_blamed_on_the_crash(tmp_path: Path) -> None:
+    crash = "faults: [{at: 40s, kind: engine-crash, select: {pool: main, server: 0}}]"
+    run, rows = run_of(tmp_path / "run", BURST | {"more": crash}, 1, 30.0)
+    judged = 0
+    for row in rows.values():
+        one_try = row.lost_tries[0] if row.lost_tries else None
+        if one_try is None or one_try.scheduled is None or one_try.routed is None:
+            continue
+        queued_s = one_try.scheduled - one_try.routed
+        causes = {cause.cause: cause.seconds for cause in ranked(run, account(run, row))}
+        assert causes[Cause.FAULT] <= took_s(run, row) - queued_s + 1e-9
+        if queued_s > 1.0:
+            assert causes[Cause.QUEUE] >= queued_s - 1e-9
+            before = [one for one in account(run, row) if one.interval.end_s == one_try.scheduled]
+            assert {one.chain.root.cause for one in before} == {Cause.QUEUE}
+            assert all(one.chain.steps[0].says.startswith("main 0 had ") for one in before)
+            judged += 1
+    assert judged > 2
 
 
 LOOKS = BURST["more"].replace("interval: 1s", "interval: 2s")

@@ -2,8 +2,17 @@
 
 from collections.abc import Sequence
 
-from windtunnel.analysis.phases import RETRY, UNPLACED, LostTryRow, Phase, RequestRow
-from windtunnel.core.vocabulary import GATEWAY_LOST, SERVER_LOST
+from windtunnel.analysis.phases import (
+    PREFILL,
+    QUEUE,
+    RETRY,
+    UNPLACED,
+    LostTryRow,
+    Owner,
+    Phase,
+    RequestRow,
+)
+from windtunnel.core.vocabulary import DRAINED, GATEWAY_LOST, RATE_LIMITED, SERVER_LOST
 
 PAUSED = "paused"
 """An interval in addition to the phases: preempted, until it runs again."""
@@ -14,7 +23,7 @@ class TimeInterval(Phase, frozen=True):
     """A part of a request's time: a phase, an attempt, or a wait after a preemption."""
 
     lost: LostTryRow | None = None
-    """The lost attempt; in a wait for a server, the attempt before it."""
+    """The lost attempt that it is a part of; in a wait for a server, the attempt before it."""
     unkept: int = 0
     """How many attempts it stands for, if rows have no times of them; `lost` is the next one."""
 
@@ -26,8 +35,8 @@ def intervals_of(row: RequestRow, end_s: float) -> list[TimeInterval]:
     found: list[TimeInterval] = []
     for phase in row.phases(end_s):
         if phase.name == RETRY:
-            found += _tries(row.lost_tries or [], phase, row.unkept_tries)
-        elif last is not None and last.routed is not None and phase.start_s >= last.routed:
+            found += _tries(row, phase)
+        elif last is not None and last.routed is not None and phase.start_s >= _lost_from(last):
             found.append(TimeInterval(RETRY, phase.start_s, last.ended, last))
             break
         elif phase.name == UNPLACED:
@@ -48,16 +57,38 @@ def _last_try(row: RequestRow) -> LostTryRow | None:
     return LostTryRow(row.pool, row.replica, *times, row.finished, row.reason)
 
 
-def _tries(tries: Sequence[LostTryRow], phase: Phase, unkept: int) -> list[TimeInterval]:
+def server_of(row: RequestRow, interval: TimeInterval) -> Owner:
+    """The server that a request is queued or computed on."""
+    if interval.name not in (QUEUE, PREFILL):
+        return row.server
+    return row.prompt_server if interval.lost is None else interval.lost.server
+
+
+def _lost_from(one: LostTryRow) -> float:
+    """When the time began that was lost with an attempt.
+
+    If its server was lost, when it ran: the queue before had other causes. A request that never ran
+    lost its place in the queue.
+    """
+    if one.scheduled is not None and one.reason not in (DRAINED, RATE_LIMITED):
+        return one.scheduled
+    return one.ended if one.routed is None else one.routed
+
+
+def _tries(row: RequestRow, phase: Phase) -> list[TimeInterval]:
     """Lost attempts, and the wait for a server before each; before the last, those not kept."""
+    tries, unkept = row.lost_tries or [], row.unkept_tries
     found, at_s, before = [], phase.start_s, None
     for one in tries:
         routed_s = one.ended if one.routed is None else one.routed
+        # Of the server that another one computed its prompt for, only the end is known.
+        lost_s = _lost_from(one) if row.prefill_pool in (None, one.pool) else routed_s
         if unkept and one is tries[-1]:
             found.append(TimeInterval(RETRY, at_s, routed_s, one, unkept))
         else:
             found.append(TimeInterval(UNPLACED, at_s, routed_s, before))
-        found.append(TimeInterval(RETRY, routed_s, one.ended, one))
+        found.append(TimeInterval(QUEUE, routed_s, lost_s, one))
+        found.append(TimeInterval(RETRY, lost_s, one.ended, one))
         at_s, before = one.ended, one
     return found
 

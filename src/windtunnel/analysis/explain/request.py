@@ -4,7 +4,7 @@ from math import nextafter
 
 import msgspec
 
-from windtunnel.analysis.explain.account import PAUSED, TimeInterval, intervals_of
+from windtunnel.analysis.explain.account import PAUSED, TimeInterval, intervals_of, server_of
 from windtunnel.analysis.explain.blame import causes_of, disturbed, loss, of_fault, ready
 from windtunnel.analysis.explain.history import LEAK, RATE_LIMITS, SLOWS, FaultHistory
 from windtunnel.analysis.explain.limits import kept_s
@@ -283,7 +283,7 @@ def end_of(run: ExplainedRun, row: RequestRow) -> CauseStep:
     return CauseStep(root.time, worst.layer, says, worst.ids, cause=worst.cause)
 
 
-def _rejected(run: ExplainedRun, row: RequestRow, phase: Phase) -> CauseChain:
+def _rejected(run: ExplainedRun, row: RequestRow, phase: TimeInterval) -> CauseChain:
     """Explains a request that was rejected on arrival, without any wait."""
     wait = CapacityWait(_answering(run, row), phase.start_s, phase.end_s, "", phase.start_s)
     steps = [*_first_steps(run, row, phase), ready(run.history, wait)]
@@ -324,7 +324,7 @@ def _struck_in_part(
     run: ExplainedRun, row: RequestRow, interval: TimeInterval, chain: CauseChain
 ) -> list[Accounted]:
     """The time by which a fault made an interval on a server longer, and the rest of it."""
-    owner, history = _owner(row, interval), run.history
+    owner, history = server_of(row, interval), run.history
     fault = history.faults[chain.root.ids[0]] if chain.root.ids else None
     if interval.name == RETRY or fault is None or fault.kind not in SLOWS or owner[0] is None:
         return [Accounted(interval, chain, interval.took_s)]
@@ -376,9 +376,9 @@ def _wait_of(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> Capa
         return None
     if before is not None and before.reason == RATE_LIMITED:
         return None
-    pool = row.prompt_server[0] if name != ROOM else row.pool
-    pool = pool or _answering(run, row)
-    server = "" if name in (AT_GATEWAY, UNPLACED) else _title(row.prompt_server)
+    owner = server_of(row, interval) if name == QUEUE else row.prompt_server
+    pool = (owner[0] if name != ROOM else row.pool) or _answering(run, row)
+    server = "" if name in (AT_GATEWAY, UNPLACED) else _title(owner)
     only_model = not run.result.get("models")
     since_s = run.series.backlog_since(pool, interval.start_s, only_model=only_model)
     return CapacityWait(pool, interval.start_s, interval.end_s, server, since_s, kept_s(run))
@@ -407,14 +407,14 @@ def _slowed(
         return None
     if interval.took_s <= WORTH_S:
         return None
-    return slowdown(run, _owner(row, interval), interval)
+    return slowdown(run, server_of(row, interval), interval)
 
 
 def _slow_causes(
     run: ExplainedRun, row: RequestRow, interval: TimeInterval, slow: Slowdown
 ) -> list[Accounted]:
-    server = _title(_owner(row, interval))
-    pool = str(_owner(row, interval)[0])
+    server = _title(server_of(row, interval))
+    pool = str(server_of(row, interval)[0])
     since_s = run.series.backlog_since(pool, slow.start_s, only_model=not run.result.get("models"))
     queued = since_s < slow.start_s
     since_s = min(since_s, nextafter(slow.shortage.end_s, 0.0))  # its effect may outlast it
@@ -429,11 +429,6 @@ def _slow_causes(
         chain = CauseChain(about, [*steps, *one.chain.steps], one.chain.root)
         found.append(Accounted(interval, chain, one.seconds))
     return found
-
-
-def _owner(row: RequestRow, interval: TimeInterval) -> Owner:
-    """The server that a request is queued or computed on."""
-    return row.prompt_server if interval.name in (QUEUE, PREFILL) else row.server
 
 
 def _lost_try(run: ExplainedRun, row: RequestRow, interval: TimeInterval, about: str) -> CauseChain:
@@ -535,7 +530,7 @@ def _at_work(
     """
     step = _own_work(run, row, interval, own_s)
     kinds = (*SLOWS, *LEAK) if interval.name == PAUSED else SLOWS
-    struck = _struck(run, interval, kinds, _owner(row, interval))
+    struck = _struck(run, interval, kinds, server_of(row, interval))
     root = of_fault(struck[0]) if struck and interval.took_s > WORTH_S else step
     return CauseChain(about, [*before, step], root)
 
@@ -568,7 +563,7 @@ def _title(owner: Owner) -> str:
     return f"{owner[0]} {owner[1]}"
 
 
-def _first_steps(run: ExplainedRun, row: RequestRow, phase: Phase) -> list[CauseStep]:
+def _first_steps(run: ExplainedRun, row: RequestRow, phase: TimeInterval) -> list[CauseStep]:
     """What the request itself encountered: the gateway, or the queue of its server."""
     sample = run.series.sample_at(phase.start_s)
     if phase.name == AT_GATEWAY:
@@ -583,8 +578,10 @@ def _first_steps(run: ExplainedRun, row: RequestRow, phase: Phase) -> list[Cause
     return []
 
 
-def _at_its_server(run: ExplainedRun, row: RequestRow, phase: Phase, sample: int) -> CauseStep:
-    owner = row.server if phase.name == ROOM else row.prompt_server
+def _at_its_server(
+    run: ExplainedRun, row: RequestRow, phase: TimeInterval, sample: int
+) -> CauseStep:
+    owner = server_of(row, phase)
     state = state_of(run, owner, sample)
     if state is None:
         return CauseStep(phase.start_s, SERVER, f"it was queued on {_title(owner)}")

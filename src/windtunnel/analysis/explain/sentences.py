@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from windtunnel.analysis.explain.account import PAUSED, TimeInterval
+from windtunnel.analysis.explain.account import PAUSED, TimeInterval, server_of
 from windtunnel.analysis.explain.slowdown import batch_of
 from windtunnel.analysis.long_prompts import LONG, LongPrompt, mean_tokens
 from windtunnel.analysis.phases import (
@@ -90,10 +90,12 @@ def state_of(run: ExplainedRun, owner: Owner, sample: int) -> tuple[int, int, fl
 def had_room(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> bool:
     """Whether a server had room for what was queued on it, and only computed other prompts."""
     sample = run.series.sample_at(interval.start_s)
-    state = state_of(run, row.prompt_server, sample)
+    state = state_of(run, server_of(row, interval), sample)
     if state is None or not has_room(state):
         return False
-    return not _outgrown(run, row.prompt_server, sample) or bool(ahead_of(run, row, interval))
+    return not _outgrown(run, server_of(row, interval), sample) or bool(
+        ahead_of(run, row, interval)
+    )
 
 
 def _outgrown(run: ExplainedRun, owner: Owner, sample: int) -> bool:
@@ -197,7 +199,7 @@ def _shared_steps(run: ExplainedRun, row: RequestRow, interval: TimeInterval) ->
 def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, interval: TimeInterval) -> str:
     """The state of its server when the wait began."""
     took_s = interval.took_s
-    state = state_of(run, row.prompt_server, sample)
+    state = state_of(run, server_of(row, interval), sample)
     if state is None:
         return ""
     waiting, running, kv_used, slots = state
@@ -208,7 +210,7 @@ def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, interval: Ti
         return f": {blocks} by {running} requests, {waiting} queued"
     if not has_room(state):
         return f": {waiting} queued on its server, and {running} of its {slots} slots taken"
-    front_s = _front_end_s(run, row)
+    front_s = _front_end_s(run, row, interval)
     if front_s > took_s / 2:
         return (
             f": its server's front end took {format_duration(min(front_s, took_s))} (`overheads`)"
@@ -216,7 +218,7 @@ def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, interval: Ti
     ahead = ahead_of(run, row, interval)
     if ahead:
         return f" with room to spare: {named(run, ahead)} came first"
-    if _outgrown(run, row.prompt_server, sample):
+    if _outgrown(run, server_of(row, interval), sample):
         return f": {waiting:,} queued on its server, and only {running:,} running"
     return " with room to spare: a long step, or prompts ahead of it, came first"
 
@@ -228,11 +230,11 @@ def ahead_of(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> list
     """
     if interval.name not in (QUEUE, PREFILL) or is_long_prompt(run, row):
         return []
-    if interval.name == QUEUE and _front_end_s(run, row) > interval.took_s / 2:
+    if interval.name == QUEUE and _front_end_s(run, row, interval) > interval.took_s / 2:
         return []
-    found = run.long_prompts.ahead(row.prompt_server, interval, row.id)
+    found = run.long_prompts.ahead(server_of(row, interval), interval, row.id)
     if interval.name == QUEUE and found:
-        state = state_of(run, row.prompt_server, run.series.sample_at(interval.start_s))
+        state = state_of(run, server_of(row, interval), run.series.sample_at(interval.start_s))
         rest = 0 if state is None else state[0] - len(found)
         if sum(one.tokens for one in found) < rest * mean_tokens(run.result, "prompt"):
             return []
@@ -265,10 +267,10 @@ def named(run: ExplainedRun, ahead: list[LongPrompt]) -> str:
     return f"the long prompt of request {first.request} ({size}){more}"
 
 
-def _front_end_s(run: ExplainedRun, row: RequestRow) -> float:
+def _front_end_s(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> float:
     """From arrival at the server to its queue: API server, tokenisation, IPC."""
     for pool in run.scenario["serving"]["pools"]:
-        if pool["name"] == row.prompt_server[0]:
+        if pool["name"] == server_of(row, interval)[0]:
             own = pool["overheads"]
             return float(own["queueing_s"] + own["per_prompt_token_s"] * row.prompt_tokens)
     return 0.0
