@@ -1,7 +1,7 @@
 """The weighted router: as if everybody were scored, ties and all; and its sums by hand."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.routing.fleet import Fleet, chosen, prompt
@@ -77,6 +77,7 @@ def shake(fleet: Fleet, step: tuple[int, int, int]) -> None:
     st.lists(STEP, max_size=60),
     st.sampled_from([(16,), (16, 32), (1, 16, 64)]),
 )
+@example(["no-hit-lru"], [0.5] * 5, [(2, 2, 118), (0, 0, 182)], (1, 16, 64))
 def test_it_chooses_as_if_it_asked_every_scorer_about_everybody(
     names: list[str],
     weights: list[float],

@@ -102,9 +102,10 @@ class PrefixMap:
         held: i64 = self.found[server]
         if held != start - start % size:
             return False
-        if held == 0:
+        reached: i64 = min(tokens, end - end % size)
+        if held == 0 and reached > 0:
             self.holders.append(int(server))
-        self.found[server] = min(tokens, end - end % size)
+        self.found[server] = reached
         return True
 
     def _exclude_last_token(self, request: Request) -> None:
