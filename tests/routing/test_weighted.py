@@ -78,6 +78,7 @@ def shake(fleet: Fleet, step: tuple[int, int, int]) -> None:
     st.sampled_from([(16,), (16, 32), (1, 16, 64)]),
 )
 @example(["no-hit-lru"], [0.5] * 5, [(2, 2, 118), (0, 0, 182)], (1, 16, 64))
+@example(["prefix-cache"], [0.5] * 5, [(2, 2, 9), (4, 0, 637), (2, 2, 199)], (16,))
 def test_it_chooses_as_if_it_asked_every_scorer_about_everybody(
     names: list[str],
     weights: list[float],

@@ -102,7 +102,7 @@ class PrefixMap:
         held: i64 = self.found[server]
         if held != start - start % size:
             return False
-        reached: i64 = min(tokens, end - end % size)
+        reached: i64 = max(held, min(tokens, end - end % size))
         if held == 0 and reached > 0:
             self.holders.append(int(server))
         self.found[server] = reached
