@@ -1,6 +1,6 @@
 """The picture of caches is what the caches are, once heard; and a memory has its bounds."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.routing.fleet import Fleet, prompt
@@ -26,7 +26,10 @@ def a_request(number: int, group: int, depth: int, odd: int, tail: int) -> Reque
     return Request(number, 0.0, ends[-1] + tail, 5, prefix=PrefixChain(keys, ends))
 
 
-@given(st.lists(GROUPS, max_size=40), st.integers(16, 60), st.sampled_from([(4,), (4, 16)]))
+@given(
+    st.lists(GROUPS, max_size=40), st.integers(16, 60), st.sampled_from([(4,), (4, 16), (32, 40)])
+)
+@example([(0, 1, 0, 1), (0, 1, 0, 1), (0, 3, 1, 1)], 16, (32, 40))
 def test_what_was_heard_is_what_is_cached(
     groups: list[tuple[int, int, int, int]], kv_blocks: int, block_sizes: tuple[int, ...]
 ) -> None:

@@ -32,7 +32,7 @@ class PrefixMap:
 
     def __init__(self, block_sizes: list[int]) -> None:
         self._sizes: Final = block_sizes
-        self._largest: i64 = max(block_sizes, default=1)
+        self._distinct_sizes: Final = sorted(set(block_sizes))
         # By segment key: tokens by server, or for one server, as mostly, both in one number.
         self._by_key: Final[dict[Any, Any]] = {}
         self.found = [0] * len(block_sizes)  # of the last prompt: tokens by server
@@ -41,7 +41,8 @@ class PrefixMap:
     def join(self, block_size: int) -> None:
         """Adds a server."""
         self._sizes.append(block_size)
-        self._largest = max(self._largest, block_size)
+        if block_size not in self._distinct_sizes:
+            self._distinct_sizes.append(block_size)
         self.found.append(0)
 
     def put(self, server: i64, key: Any, tokens: i64) -> None:
@@ -90,11 +91,15 @@ class PrefixMap:
                 one: i64 = holders
                 held = one & TOKENS
                 further = self._reaches(one >> TOKEN_BITS, held, start, end)
-            if not further and end // self._largest > start // self._largest:
+            if not further and self._ends_blocks(start, end):
                 break
             start = end
         if prefix.ends[-1] >= request.prompt_tokens:
             self._exclude_last_token(request)
+
+    def _ends_blocks(self, start: i64, end: i64) -> bool:
+        """Whether a block of every size ends in a segment, so that no server can do without it."""
+        return all(end // size > start // size for size in self._distinct_sizes)
 
     def _reaches(self, server: i64, tokens: i64, start: i64, end: i64) -> bool:
         """Records a server's tokens of a segment; False if it lacks part of the preceding one."""
