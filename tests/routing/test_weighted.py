@@ -169,9 +169,14 @@ def test_servers_may_come_and_go_while_it_chooses(
         fleet.send(expected)
 
 
-def filtered(fleet: Fleet, *filters: dict[str, object], picker: str = "max-score") -> Router:
-    """A router over the scorer `kv-utilization`."""
-    data = {"policy": "weighted", "scorers": {"kv-utilization": 1}, "cache_delay": "0s"}
+def filtered(
+    fleet: Fleet,
+    *filters: dict[str, object],
+    picker: str = "max-score",
+    scorer: str = "kv-utilization",
+) -> Router:
+    """A router over one scorer."""
+    data = {"policy": "weighted", "scorers": {scorer: 1}, "cache_delay": "0s"}
     settings = RouterSettings.read({**data, "filters": list(filters), "picker": picker})
     return build_router(settings, fleet.everyone, fleet.inputs(), Stream(1, "router"))
 
@@ -219,6 +224,19 @@ def test_a_filter_of_prefixes_gives_way_where_they_would_wait_for_long() -> None
     assert chosen(router, request, 0.0) == 2
     fleet.signals.sent(2, 1)
     assert chosen(router, request, 0.0) == 0
+
+
+def test_prompts_cached_only_on_refused_servers_are_rotated_over_the_others() -> None:
+    fleet = Fleet(4)
+    fleet.see(waiting=[9, 0, 0, 0])
+    router = filtered(fleet, {"kind": "queue-depth", "max": 3}, scorer="no-hit-lru")
+    for key in range(6):
+        fleet.caches(0, key, 80)
+    assert [chosen(router, prompt(keys=[key])) for key in range(6)] == [1, 2, 3, 1, 2, 3]
+    fleet.caches(2, 7, 80)
+    request = prompt(keys=[7])
+    assert [score for _, score in router.explain(request, 0.0)] == [0.5] * 4
+    assert [chosen(router, request) for _ in range(3)] == [1, 2, 3]
 
 
 def test_pickers_draw_by_score_or_any() -> None:

@@ -64,7 +64,7 @@ class PromptScorer(Scorer):
         raise NotImplementedError
 
     def note(self, request: Request, server: int) -> None:
-        """Records that the request is sent to a server."""
+        """Records that the request is sent to a server, chosen among `candidates`."""
 
     def reload(self) -> None:
         """Reads the signals again after servers were probed."""
@@ -233,8 +233,12 @@ class NoHitLru(PromptScorer):
             self._order.append(server)
 
     def _cold(self, request: Request) -> bool:
+        """Whether none of the servers to choose from has any of the prompt cached."""
         self._index.find(request)
-        return not any(self.member[server] for server in self._index.holders)
+        holders = self._index.holders
+        if len(self.candidates) == len(self._order):
+            return not any(self.member[server] for server in holders)
+        return not any(server in self.candidates for server in holders)  # of those that passed
 
 
 class LoraAffinity(PromptScorer):

@@ -172,7 +172,9 @@ class FilteredWeighted(Weighted):
         best, reason = self._choice(request, passed)
         self._ranking.take(best)
         for scorer in self._by_prompt:
+            scorer.candidates = passed
             scorer.note(request, best)
+            scorer.candidates = self.candidates
         return Routed(best, reason)
 
     def _choice(self, request: Request, passed: list[int]) -> tuple[int, str]:
