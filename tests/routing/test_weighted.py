@@ -239,6 +239,17 @@ def test_prompts_cached_only_on_refused_servers_are_rotated_over_the_others() ->
     assert [chosen(router, request) for _ in range(3)] == [1, 2, 3]
 
 
+def test_no_hit_lru_ranks_only_servers_that_pass_the_filters() -> None:
+    fleet = Fleet(4)
+    fleet.see(waiting=[9, 0, 9, 0], kv_used=[0.0, 0.4, 0.0, 0.0])
+    data = {"scorers": {"no-hit-lru": 1, "kv-utilization": 2}, "cache_delay": "0s"}
+    filters = [{"kind": "queue-depth", "max": 3}]
+    settings = RouterSettings.read({"policy": "weighted", **data, "filters": filters})
+    router = build_router(settings, fleet.everyone, fleet.inputs(), Stream(1, "router"))
+    # Of the two that pass, server 1 scores 1 to 0 by no-hit-lru, and 0.6 to 1 by kv-utilization.
+    assert chosen(router, prompt()) == 1
+
+
 def test_pickers_draw_by_score_or_any() -> None:
     by_score = filtered(busy(), {"kind": "queue-depth", "max": 3}, picker="weighted-random")
     anyone = filtered(busy(), {"kind": "queue-depth", "max": 3}, picker="random")

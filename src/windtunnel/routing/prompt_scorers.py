@@ -217,8 +217,10 @@ class NoHitLru(PromptScorer):
     def scores(self, request: Request) -> list[float]:
         if any(self._index.tokens(request, server) for server in self.candidates):
             return [0.5] * len(self.candidates)
-        last = max(len(self._order) - 1, 1)
-        rank = {server: n for n, server in enumerate(self._order)}
+        last = max(len(self.candidates) - 1, 1)
+        ranked = set(self.candidates)
+        order = [server for server in self._order if server in ranked]
+        rank = {server: n for n, server in enumerate(order)}
         return [1.0 - rank[server] / last for server in self.candidates]
 
     def mark(self, request: Request, marks: Marks) -> None:
