@@ -1,9 +1,10 @@
-"""The traffic that autoscalers compete on: eight synthetic shapes, and stretches of traces.
+"""The traffic that autoscalers compete on: synthetic shapes, and stretches of traces.
 
 A shape is twenty minutes on a 70-billion model; a replica is four H100s, carries about 9 requests/s
 within the SLO (first token in 2 s, then 60 ms per token) and takes 75 s to load. Levels, times and
 lengths of a shape are drawn from its seed, so that another seed is another day and not only other
-arrivals. A trace is cut into stretches; requests, lengths and times are the trace's own.
+arrivals. Its peak hardly differs, except where its height is drawn, too. A trace is cut into
+stretches; requests, lengths and times are the trace's own.
 """
 
 from collections.abc import Callable, Sequence
@@ -123,13 +124,23 @@ serving:
   router: {{policy: least-loaded}}
   startup: {{load: {{mean: 75s, stddev: 8s}}}}
 """
+HEIGHTS: Final = (0.5, 2.0)
+"""Range of a factor on all rates, drawn from the seed, so that no seed tells another's peak."""
+OF_ANY_HEIGHT: Final = ("flash crowd", "diurnal with noise", "short bursts", "regional failover")
+"""Shapes that also run with it: those where a pool of a fixed size does well once its peak is
+known."""
+ANY_HEIGHT: Final = ", any height"
 CARRIED: Final = 8.0
 """Approximate requests per second of one replica, to choose the initial replicas of a run."""
 
 
-def _shaped(name: str, seed: int) -> Case:
+def _shaped(name: str, seed: int, *, any_height: bool = False) -> Case:
     curve, process, _ = SHAPES[name]
     points = curve(Stream(seed, f"shape.{name}"))
+    if any_height:
+        low, high = HEIGHTS
+        factor = low * (high / low) ** Stream(seed, f"height.{name}").uniform()
+        points = [(minute, factor * rate) for minute, rate in points]
     written = ", ".join(f"[{60 * minute:.1f}s, {rate:.2f}]" for minute, rate in points)
     replicas = max(1, round(points[0][1] / (0.9 * CARRIED) + 0.4))
     text = _SYNTHETIC.format(
@@ -193,6 +204,9 @@ def traffic_of(wanted: Sequence[str]) -> list[Traffic]:
     found = [
         Traffic(name, partial(_shaped, name), sudden) for name, (_, _, sudden) in SHAPES.items()
     ]
+    for name in OF_ANY_HEIGHT:
+        case = partial(_shaped, name, any_height=True)
+        found.append(Traffic(name + ANY_HEIGHT, case, SHAPES[name][2]))
     for name, recording in RECORDINGS.items():
         if recording.path.is_file():
             sudden = name == "Azure code"

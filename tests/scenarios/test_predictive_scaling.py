@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.scaling.policies.predictive.capacity import Carrier, RequestMix
+from windtunnel.scaling.policies.predictive.capacity import capacity_of
+from windtunnel.scaling.policies.predictive.mix import RequestMix
 from windtunnel.scaling.snapshot import Objective, ReplicaSpec, Variant
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load, load_text
@@ -40,8 +41,8 @@ scaling: {scaling}
 """
 
 RAMP = "rate_curve: [[0s, 1.0], [2m, 1.0], [6m, 6.0], [8m, 6.0], [9m, 2.0]]"
-PREDICTIVE = "{policy: predictive, season: 0s, pools: {main: {max: 12}}}"
-HPA = "{policy: hpa, metrics: [{name: requests, target: 20}], pools: {main: {max: 12}}}"
+PREDICTIVE = "{policy: predictive, season: 0s, pools: {main: {min: 2, max: 12}}}"
+HPA = "{policy: hpa, metrics: [{name: requests, target: 20}], pools: {main: {min: 2, max: 12}}}"
 
 
 def carried() -> float:
@@ -57,10 +58,10 @@ def carried() -> float:
             step_times=EngineTimes(model),
         ),
     )
-    return Carrier(variant, RequestMix(600.0, 200.0), Objective(1.0, 0.04)).carried(2).rate
+    return capacity_of(variant, RequestMix(600.0, 200.0), Objective(1.0, 0.04), 2).rate
 
 
-@pytest.mark.parametrize(("share", "kept"), [(0.8, True), (1.4, False)])
+@pytest.mark.parametrize(("share", "kept"), [(0.9, True), (1.15, False)])
 def test_servers_carry_what_the_policy_believes(share: float, kept: bool) -> None:
     fixed = "{policy: predictive, pools: {main: {min: 2, max: 2}}}"
     rate = 2 * share * carried()

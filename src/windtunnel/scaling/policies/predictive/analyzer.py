@@ -14,10 +14,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, unknown
-from windtunnel.scaling.policies.predictive.capacity import Carried, Carrier, RequestMix
+from windtunnel.scaling.policies.predictive.capacity import MOST_REPLICAS, Carried, capacity_of
 from windtunnel.scaling.policies.predictive.experience import Experience
 from windtunnel.scaling.policies.predictive.forecast import ENOUGH_ERRORS, Forecast, RateForecaster
 from windtunnel.scaling.policies.predictive.keeping import SURGE, Keeping
+from windtunnel.scaling.policies.predictive.mix import RequestMix
 from windtunnel.scaling.policies.predictive.rise import LONGEST_S, Count, Rise, rise_of
 from windtunnel.scaling.policies.predictive.surges import Surges
 from windtunnel.scaling.policy import PolicyParts
@@ -25,7 +26,6 @@ from windtunnel.scaling.settings import Period, PolicySettings
 from windtunnel.scaling.snapshot import (
     Flow,
     Model,
-    Objective,
     RequestLengths,
     Variant,
     joined,
@@ -35,10 +35,10 @@ from windtunnel.settings.fields import Duration, Number
 from windtunnel.settings.limits import LONGEST_RUN, MOST_POINTS, MOST_TOKENS
 from windtunnel.settings.section import Section
 
-_FORGET: Final = 0.3
+_FORGET: Final = 0.15
 """Weight of the latest bin in the mean lengths of requests."""
-_COARSE: Final = 1.05
-"""Lengths are rounded to steps of 5%, so that capacities need not be recomputed at every tick."""
+_COARSE: Final = 1.1
+"""Lengths are rounded to steps of 10%, so that capacities need not be recomputed at every tick."""
 _KEPT_CAPACITIES: Final = 4096
 _BIN_S: Final = 15.0
 """Minimum length of the bins that are forecast: counts of fewer arrivals are mostly noise."""
@@ -409,7 +409,7 @@ class Predictive(Analyzer):
             supply += max(0, variant.ready - leaving) * rate
             coming += variant.coming * rate
             for replica in variant.replicas:
-                waiting += replica.waiting + max(0.0, replica.running - each.decoding)
+                waiting += replica.waiting + max(0.0, replica.running - each.running)
         heading = seen.heading(now_s)
         followed = heading > 0.0
         surge = max(0.0, heading - planned)
@@ -475,8 +475,7 @@ class Predictive(Analyzer):
             round(seen.prefix_hit, 1),
             round(seen.prompt_cv, 1),
         )
-        # The number of replicas enters by its square root, so powers of two are close enough.
-        crowd = 2.0 ** round(math.log2(max(1, replicas)))
+        crowd = min(MOST_REPLICAS, 2 ** round(math.log2(max(1, replicas))))
         key = (
             variant.name,
             lengths,
@@ -485,13 +484,10 @@ class Predictive(Analyzer):
         )
         known = self._capacities.get(key)
         if known is None:
-            shape = RequestMix(*lengths)
-            carried = Carrier(variant, shape, goal).carried(crowd)
-            if carried.rate <= 0.0:  # the SLO is out of reach: at least keep queues from growing
-                carried = Carrier(variant, shape, Objective()).carried(crowd)
             if len(self._capacities) >= _KEPT_CAPACITIES:
                 self._capacities.clear()
-            self._capacities[key] = known = carried
+            known = capacity_of(variant, RequestMix(*lengths), goal, crowd)
+            self._capacities[key] = known
         return known
 
 
@@ -526,5 +522,5 @@ def _surging(surges: Surges, beyond: float) -> str:
 
 
 def _coarse(value: float) -> float:
-    """The nearest power of 1.05."""
+    """The nearest power of 1.1."""
     return _COARSE ** round(math.log(max(1.0, value)) / math.log(_COARSE))

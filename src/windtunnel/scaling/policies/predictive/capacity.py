@@ -1,235 +1,289 @@
-"""The load that a replica carries within the SLO, from the engine's step times.
+"""The load that a replica carries within the SLO, found by simulating a few replicas.
 
-In a steady state an engine with `rate` requests per second decodes n of them at once with a step
-time of T, where n = rate * output * T and T = step(rate * prompt * T, n, n * context). That has one
-solution below the engine's limit and none above it. From it follow the time per token (T), the KV
-cache in use and, with the queueing delay before prefills, the time to the first token. The capacity
-is the largest rate that still meets all limits.
+Random requests of the observed lengths go to the replica with the fewest requests. A step of a
+replica decodes one token of every running sequence and computes waiting prompts with the rest of
+its token budget, in order of arrival; how long it takes is known. The capacity is the largest rate
+at which enough requests meet their targets. It is bisected with the same requests at every rate, so
+that rates differ by their load and not by luck.
 """
 
+import heapq
 import math
-from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Final
+from collections import deque
+from typing import Final, NamedTuple
 
-from windtunnel.scaling.snapshot import Objective, StepTimes, Variant
+from windtunnel.scaling.policies.predictive.mix import DrawnRequests, RequestMix
+from windtunnel.scaling.snapshot import Objective, ReplicaSpec, StepTimes, Variant
 
-_BISECTIONS: Final = 40
-_CLOSE: Final = 1e-3
-"""Relative precision of a rate."""
+MOST_REPLICAS: Final = 8
+"""More replicas even out fluctuations little further."""
+_COUNTED: Final = 1000
+"""Requests whose lateness is counted, at least,"""
+_COUNTED_EACH: Final = 300
+"""and by replica: queues at high load take long to build up."""
+_WARM: Final = 3.0
+"""Arrivals before those that count, as a multiple of the requests in flight,"""
+_WARM_EACH: Final = 100
+"""at least by replica,"""
+_MOST_WARM: Final = 4000
+"""and at most."""
+_MOST_STEPS: Final = 20_000
+"""Steps after which no more requests arrive than the fewest that tell anything."""
+_FEWEST_ARRIVALS: Final = 100
+_RANGE: Final = 50.0
+"""Ratio of the highest rate that is tried to the lowest."""
+_CLOSE: Final = 1.025
+"""Ratio of rates at which bisection ends."""
 _KV_SHARE: Final = 0.95
 """Usable share of the KV cache; above it sequences are preempted."""
 _BUSY_SHARE: Final = 0.95
-"""Usable share of an engine's time, so that queues stay finite even without an SLO."""
+"""Usable share of an engine's throughput, so that queues stay finite even without an SLO."""
+_SHORTEST_STEP_S: Final = 1e-6
+
+TARGETS: Final = ("ttft", "tpot", "e2e")
 
 
-class RequestMix:
-    """The requests of a period: their mean lengths, and the variation of their prompts."""
-
-    def __init__(
-        self,
-        prompt_tokens: float,
-        output_tokens: float,
-        prefix_hit: float = 0.0,
-        prompt_cv: float = 0.8,
-    ) -> None:
-        self.prompt_tokens: Final = max(1.0, prompt_tokens)
-        self.output_tokens: Final = max(1.0, output_tokens)
-        self.prefix_hit: Final = min(max(prefix_hit, 0.0), 1.0)
-        self.prompt_cv: Final = max(0.0, prompt_cv)  # standard deviation of prompts over their mean
-
-    @property
-    def new_tokens(self) -> float:
-        """Prompt tokens that are not in the prefix cache."""
-        return max(1.0, self.prompt_tokens * (1.0 - self.prefix_hit))
-
-    def long_prompt(self, deviations: float) -> float:
-        """New tokens of a prompt this many deviations above the median, if lognormal."""
-        variance = math.log1p(self.prompt_cv**2)
-        return self.new_tokens * math.exp(deviations * math.sqrt(variance) - variance / 2.0)
-
-    @property
-    def context(self) -> float:
-        """The mean context of a decoding sequence, half way through its output."""
-        return self.prompt_tokens + self.output_tokens / 2.0
-
-
-@dataclass(frozen=True)
-class SteadyState:
-    """A steady state: decoding sequences, step time and TTFT."""
-
-    decoding: float
-    step_s: float
-    ttft_s: float
-
-
-@dataclass(frozen=True)
-class Carried:
+class Carried(NamedTuple):
     """The largest rate that a replica carries, and what limits it."""
 
     rate: float
-    decoding: float
-    """Sequences that decode at that rate."""
+    running: float
+    """Mean sequences that run at that rate."""
     bound: str
-    """One of tpot, ttft, e2e, kv, sequences, busy."""
+    """What more load would break: a target; or what it would exhaust: `kv`, `sequences`, `busy`."""
 
 
-class Carrier:
-    """The steady states of one variant under one mix of requests."""
+class _Replica:
+    """Steps through the requests of one replica."""
 
-    def __init__(self, variant: Variant, shape: RequestMix, objective: Objective) -> None:
+    def __init__(self, spec: ReplicaSpec, times: StepTimes, requests: DrawnRequests) -> None:
+        self._budget: Final = float(spec.max_num_batched_tokens or 8192)
+        self._seqs: Final = spec.max_num_seqs or 256
+        self._kv: Final = _KV_SHARE * spec.kv_tokens if spec.kv_tokens else math.inf
+        self._times: Final = times
+        self._requests: Final = requests
+        self.now_s = 0.0
+        self.steps = 0
+        """Computed steps; equal ones in a row count as one."""
+        self.running = 0
+        self.waiting: Final[deque[int]] = deque()
+        self.full: Final = {"kv": 0, "sequences": 0}
+        """Steps at which a prompt had to wait for room, by what was full."""
+        self.ended: Final[list[tuple[int, float, float]]] = []
+        """Requests, with when they had their first and last tokens."""
+        self._number = 0  # of the current step
+        self._rest = 0.0  # tokens left of the first waiting prompt, once it has been begun
+        self._context = 0.0
+        # Running sequences by their last step, with when they had their first token.
+        self._lasts: Final[list[tuple[int, int, float]]] = []
+
+    @property
+    def load(self) -> int:
+        return self.running + len(self.waiting)
+
+    def submit(self, request: int, now_s: float) -> None:
+        if not self.running and not self.waiting:
+            self.now_s = max(self.now_s, now_s)
+        self.waiting.append(request)
+
+    def advance(self, until_s: float) -> None:
+        while self.now_s < until_s and (self.running or self.waiting):
+            self.step(until_s)
+
+    def step(self, until_s: float) -> None:
+        """Computes the next step, or several if nothing changes between them."""
+        begun: list[int] = []
+        tokens = self._prefill(begun) if self.waiting else 0.0
+        running = self.running
+        step_s = self._step_s(tokens, self._context if running else 0.0)
+        self.steps += 1
+        count = 1
+        if not tokens and running and until_s - self.now_s > 2.0 * step_s:
+            count = max(1, self._lasts[0][0] - self._number)
+            if self.now_s + count * step_s > until_s:
+                count = int((until_s - self.now_s) / step_s) + 1
+            if count > 2:
+                context = self._context + running * (count - 1) / 2.0
+                step_s = self._step_s(0.0, context)
+        self.now_s += count * step_s
+        self._number += count
+        self._context += running * count
+        self._end()
+        for request in begun:
+            self._begin(request)
+
+    def _step_s(self, tokens: float, context: float) -> float:
+        return max(_SHORTEST_STEP_S, self._times.step_s(tokens, self.running, context))
+
+    def _end(self) -> None:
+        lasts, requests = self._lasts, self._requests
+        while lasts and lasts[0][0] <= self._number:
+            _, request, first_s = heapq.heappop(lasts)
+            self.running -= 1
+            self._context -= requests.prompts[request] + requests.outputs[request] - 1
+            self.ended.append((request, first_s, self.now_s))
+
+    def _begin(self, request: int) -> None:
+        """Ends a prompt, which yields the first token."""
+        more = self._requests.outputs[request] - 1
+        if not more:
+            self.ended.append((request, self.now_s, self.now_s))
+            return
+        self.running += 1
+        self._context += self._requests.prompts[request]
+        heapq.heappush(self._lasts, (self._number + more, request, self.now_s))
+
+    def _prefill(self, begun: list[int]) -> float:
+        """The prompt tokens of this step; adds the requests whose prompts they complete."""
+        waiting, requests = self.waiting, self._requests
+        room = self._budget - self.running
+        tokens = held = 0.0
+        while waiting and room > 0.0:
+            if self.running + len(begun) >= self._seqs:
+                self.full["sequences"] += 1
+                break
+            request = waiting[0]
+            prompt = requests.prompts[request]
+            full = self._context + held + prompt > self._kv
+            if full and not self._rest and (self.running or begun):
+                self.full["kv"] += 1
+                break
+            todo = self._rest or requests.new[request]
+            taken = min(todo, room)
+            room -= taken
+            tokens += taken
+            self._rest = todo - taken
+            if self._rest > 0.0:
+                break
+            held += prompt
+            begun.append(waiting.popleft())
+        return tokens
+
+
+class _Misses(NamedTuple):
+    """The requests that missed a target, by target, of those counted."""
+
+    counted: int
+    ttft: int
+    tpot: int
+    e2e: int
+    running: float
+    """Mean sequences of a replica, as arrivals find them."""
+
+
+class _Pool:
+    """A few replicas of a variant under one mix of requests."""
+
+    def __init__(
+        self, variant: Variant, mix: RequestMix, objective: Objective, replicas: int
+    ) -> None:
         if variant.spec.step_times is None:
             raise ValueError(f"The step times of {variant.name} are unknown.")
-        self._times: Final[StepTimes] = variant.spec.step_times
-        self._role: Final = variant.role
-        self._seqs: Final = float(variant.spec.max_num_seqs or 256)
-        self._budget: Final = float(variant.spec.max_num_batched_tokens or 8192)
-        self._kv: Final = variant.spec.kv_tokens or math.inf
-        self._shape: Final = shape
-        self._objective: Final = objective
-        self._late: Final = NormalDist().inv_cdf(min(max(objective.attained, 0.5), 0.999))
+        self._times: Final = variant.spec.step_times
+        self._spec: Final = variant.spec
+        self._goal: Final = objective
+        self._answers_ttft: Final = variant.role != "decode"
+        self._replicas: Final = replicas
+        self._requests: Final = DrawnRequests(mix, variant.role)
 
-    def carried(self, replicas: float = 1.0) -> Carried:
-        """The largest sustainable rate per replica, when this many share fluctuations."""
-        high = 1.0 / max(1e-9, self._prompt_s(1.0))
-        while self._broken(high, replicas) == "" and high < 1e6:
-            high *= 2.0
-        low = 0.0
-        bound = self._broken(high, replicas)
-        for _ in range(_BISECTIONS):
-            if high - low <= _CLOSE * high:
+    def throughput(self) -> Carried:
+        """What a replica does that always has requests waiting."""
+        count = max(_FEWEST_ARRIVALS, 4 * (self._spec.max_num_seqs or 256))
+        while len(self._requests.gaps) < count:
+            self._requests.draw()
+        alone = self._replica()
+        for number in range(count):
+            alone.submit(number, 0.0)
+        while alone.waiting and alone.steps < _MOST_STEPS:
+            alone.step(math.inf)
+        full = max(alone.full, key=lambda name: alone.full[name])
+        bound = full if 2 * alone.full[full] > alone.steps else "busy"
+        ends = [ended_s for _, _, ended_s in alone.ended]
+        half = len(ends) // 2
+        lasted_s = ends[-1] - ends[half] if ends else 0.0
+        rate = (len(ends) - half - 1) / lasted_s if lasted_s > 0.0 else count / alone.now_s
+        return Carried(rate, alone.running, bound)
+
+    def misses(self, rate: float, in_flight: float) -> _Misses:
+        """Simulates arrivals at this rate per replica; ends early if clearly too many miss."""
+        replicas = [self._replica() for _ in range(self._replicas)]
+        warm = math.ceil(self._replicas * max(_WARM_EACH, _WARM * in_flight))
+        warm = min(_MOST_WARM, warm)
+        counted = max(_COUNTED, _COUNTED_EACH * self._replicas, warm)
+        most = (1.0 - self._goal.attained) * counted
+        requests = self._requests
+        arrived: list[float] = []
+        late = [0, 0, 0]
+        now_s = 0.0
+        running = steps = 0
+        while len(arrived) < warm + counted and late[0] + late[1] + late[2] <= most:
+            number = len(arrived)
+            if steps > _MOST_STEPS and number >= warm + _FEWEST_ARRIVALS:
                 break
-            middle = (low + high) / 2.0
-            broken = self._broken(middle, replicas)
-            if broken == "":
-                low = middle
-            else:
-                high, bound = middle, broken
-        state = self.operation(low, replicas)
-        return Carried(low, 0.0 if state is None else state.decoding, bound)
+            if number == len(requests.gaps):
+                requests.draw()
+            now_s += requests.gaps[number] / (rate * self._replicas)
+            steps = 0
+            chosen = replicas[0]
+            for replica in replicas:
+                replica.advance(now_s)
+                steps += replica.steps
+                if replica.load < chosen.load:
+                    chosen = replica
+            for replica in replicas:
+                self._count(replica, arrived, warm, late)
+            running += chosen.running if number >= warm else 0
+            arrived.append(now_s)
+            chosen.submit(number, now_s)
+        if late[0] + late[1] + late[2] <= most:
+            for replica in replicas:
+                replica.advance(math.inf)
+                self._count(replica, arrived, warm, late)
+        seen = max(1, len(arrived) - warm)
+        return _Misses(seen, late[0], late[1], late[2], running / seen)
 
-    def operation(self, rate: float, replicas: float = 1.0) -> SteadyState | None:
-        """The steady state at this rate per replica; None if queues would grow without limit."""
-        if self._role == "prefill":
-            return self._prefilling(rate)
-        decoding = self._decoding(rate)
-        if decoding is None:
-            return None
-        # The busy tail: arrivals are random, and fluctuations average out over replicas.
-        decoding += self._late * math.sqrt(decoding / max(1.0, replicas))
-        prefill = 0.0 if self._role == "decode" else self._busy_prefill(rate, decoding, replicas)
-        step_s = self._steady_step_s(prefill, decoding)
-        if step_s is None:
-            return None
-        if self._role == "decode":
-            return SteadyState(decoding, step_s, step_s)
-        ttft_s = self._ttft_s(rate, decoding, step_s)
-        return None if ttft_s is None else SteadyState(decoding, step_s, ttft_s)
+    def _replica(self) -> _Replica:
+        return _Replica(self._spec, self._times, self._requests)
 
-    def _broken(self, rate: float, replicas: float) -> str:
-        """The limit that this rate exceeds; empty: none."""
-        state = self.operation(rate, replicas)
-        if state is None:
-            return "busy"
-        goal, shape = self._objective, self._shape
-        if goal.tpot_s > 0.0 and self._role != "prefill" and state.step_s > goal.tpot_s:
-            return "tpot"
-        if goal.ttft_s > 0.0 and self._role != "decode" and state.ttft_s > goal.ttft_s:
-            return "ttft"
-        answer_s = 0.0 if self._role == "prefill" else state.step_s * (shape.output_tokens - 1.0)
-        if goal.e2e_s > 0.0 and state.ttft_s + answer_s > goal.e2e_s:
-            return "e2e"
-        if state.decoding > self._seqs:
-            return "sequences"
-        return "kv" if state.decoding * shape.context > _KV_SHARE * self._kv else ""
+    def _count(self, replica: _Replica, arrived: list[float], warm: int, late: list[int]) -> None:
+        """Counts the ended requests by the first target that they missed."""
+        goal = self._goal
+        for request, first_s, ended_s in replica.ended:
+            if request < warm:
+                continue
+            more = self._requests.outputs[request] - 1
+            arrived_s = arrived[request]
+            if goal.ttft_s > 0.0 and self._answers_ttft and first_s - arrived_s > goal.ttft_s:
+                late[0] += 1
+            elif goal.tpot_s > 0.0 and more and ended_s - first_s > goal.tpot_s * more:
+                late[1] += 1
+            elif goal.e2e_s > 0.0 and ended_s - arrived_s > goal.e2e_s:
+                late[2] += 1
+        replica.ended.clear()
 
-    def _step_s(self, prefill: float, decoding: float) -> float:
-        return self._times.step_s(prefill, decoding, decoding * self._shape.context)
 
-    def _steady_step_s(self, prefill_rate: float, decoding: float) -> float | None:
-        """T with T = step(prefill_rate * T, decoding): a step computes what arrives in one."""
-        budget = self._budget - decoding
-        if budget <= 0.0 or prefill_rate * self._step_s(budget, decoding) > _BUSY_SHARE * budget:
-            return None
-        step_s = self._step_s(0.0, decoding)
-        for _ in range(40):
-            following = self._step_s(prefill_rate * step_s, decoding)
-            if abs(following - step_s) <= 1e-4 * following:
-                break
-            step_s = following
-        return step_s
+def capacity_of(
+    variant: Variant, mix: RequestMix, objective: Objective, replicas: int = 1
+) -> Carried:
+    """The largest sustainable rate per replica, when this many share fluctuations.
 
-    def _busy_prefill(self, rate: float, decoding: float, replicas: float) -> float:
-        """New prompt tokens per second in the tail that the SLO covers.
-
-        The fewer prompts arrive while an output is generated, and the more they vary, the further
-        this is from the mean. A router evens out some of it, without knowing which prompts are
-        long.
-        """
-        # While an answer is generated, rate * (output * T) prompts arrive: as many as decode.
-        come = max(1.0, decoding) * math.sqrt(max(1.0, replicas))
-        spread = math.sqrt((1.0 + self._shape.prompt_cv**2) / come)
-        return rate * self._shape.new_tokens * (1.0 + self._late * spread)
-
-    def _decoding(self, rate: float) -> float | None:
-        """n with n = rate * output * T(n); None: there is none up to the limit on sequences."""
-        prefill = 0.0 if self._role == "decode" else rate * self._shape.new_tokens
-        load = rate * self._shape.output_tokens
-        low, high = 0.0, min(2.0 * self._seqs, self._budget - 1.0)
-        for _ in range(_BISECTIONS):
-            if high - low <= _CLOSE * high / 10.0:
-                break
-            middle = (low + high) / 2.0
-            step_s = self._steady_step_s(prefill, middle)
-            if step_s is None or load * step_s <= middle:
-                high = middle
-            else:
-                low = middle
-        step_s = self._steady_step_s(prefill, high)
-        return None if step_s is None or load * step_s > high * 1.001 else high
-
-    def _prompt_s(self, decoding: float) -> float:
-        """Engine time per prompt when prompts follow each other and steps are full."""
-        budget = max(1.0, self._budget - decoding)
-        share = self._shape.new_tokens / budget
-        return self._step_s(budget, decoding) * share
-
-    def _ttft_s(self, rate: float, decoding: float, step_s: float) -> float | None:
-        """The TTFT at the quantile given by the SLO; None if the engine is too busy."""
-        prompt_s = self._prompt_s(decoding)
-        busy = rate * prompt_s
-        if busy >= _BUSY_SHARE:
-            return None
-        long_s = self._alone_s(decoding)
-        # The step under way on arrival, its own, and the queue before it.
-        return step_s + max(
-            long_s,
-            self._queue_s(busy, prompt_s)
-            + self._step_s(min(self._shape.new_tokens, self._budget - decoding), decoding),
-        )
-
-    def _alone_s(self, decoding: float) -> float:
-        """The prefill time, without a queue, of a prompt as long as the SLO's quantile."""
-        budget = max(1.0, self._budget - decoding)
-        tokens = self._shape.long_prompt(self._late)
-        whole = int(tokens / budget)
-        return whole * self._step_s(budget, decoding) + self._step_s(
-            tokens - whole * budget, decoding
-        )
-
-    def _queue_s(self, busy: float, served_s: float) -> float:
-        """The queueing delay at the SLO's quantile, from the tail of an M/G/1 queue."""
-        late = 1.0 - self._objective.attained
-        if busy <= late or busy <= 0.0:
-            return 0.0
-        unequal = (1.0 + self._shape.prompt_cv**2) / 2.0
-        return served_s * unequal * math.log(busy / late) / (1.0 - busy)
-
-    def _prefilling(self, rate: float) -> SteadyState | None:
-        prompt_s = self._prompt_s(0.0)
-        busy = rate * prompt_s
-        if busy >= _BUSY_SHARE:
-            return None
-        own_s = self._step_s(min(self._shape.new_tokens, self._budget), 0.0)
-        ttft_s = max(self._alone_s(0.0), own_s + self._queue_s(busy, prompt_s))
-        return SteadyState(0.0, own_s, ttft_s)
+    If the SLO is out of reach even at low rates, only queues are kept from growing.
+    """
+    pool = _Pool(variant, mix, objective, min(max(1, replicas), MOST_REPLICAS))
+    full = pool.throughput()
+    rate = high = _BUSY_SHARE * full.rate
+    low = high / _RANGE
+    sustained = None
+    bound, running = full.bound, full.running
+    while high > low * _CLOSE:
+        seen = pool.misses(rate, running)
+        running = seen.running
+        late = (seen.ttft, seen.tpot, seen.e2e)
+        if sum(late) > (1.0 - objective.attained) * seen.counted:
+            high, bound = rate, TARGETS[late.index(max(late))]
+        else:
+            low, sustained = rate, running
+        rate = math.sqrt(low * high)
+    if sustained is None:
+        return Carried(_BUSY_SHARE * full.rate, running, bound)
+    return Carried(low, sustained, bound)
