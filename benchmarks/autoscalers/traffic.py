@@ -35,6 +35,8 @@ class Traffic(NamedTuple):
     """Whether it rises faster than a replica starts."""
     recorded: bool = False
     """Whether its cases are stretches of a trace rather than seeds."""
+    known_peak: bool = False
+    """Whether all cases have nearly the same peak, so that those for tuning tell that of others."""
 
 
 def _steady(draw: Stream) -> Points:
@@ -202,7 +204,8 @@ def _replayed(recording: Recording, stretch: int) -> Case:
 def traffic_of(wanted: Sequence[str]) -> list[Traffic]:
     """All kinds of traffic, or the named ones; a path is a user's own trace."""
     found = [
-        Traffic(name, partial(_shaped, name), sudden) for name, (_, _, sudden) in SHAPES.items()
+        Traffic(name, partial(_shaped, name), sudden, known_peak=True)
+        for name, (_, _, sudden) in SHAPES.items()
     ]
     for name in OF_ANY_HEIGHT:
         case = partial(_shaped, name, any_height=True)

@@ -36,7 +36,11 @@ from windtunnel.settings.limits import LONGEST_RUN, MOST_POINTS, MOST_TOKENS
 from windtunnel.settings.section import Section
 
 _FORGET: Final = 0.15
-"""Weight of the latest bin in the mean lengths of requests."""
+"""Weight of the latest bin in the mean lengths of requests,"""
+_SAMPLE: Final = 20
+"""if it has at least so many requests; fewer weigh less, and say nothing of how lengths vary."""
+_PROMPT_CV: Final = 0.8
+"""Variation of prompts assumed until it is measured."""
 _COARSE: Final = 1.1
 """Lengths are rounded to steps of 10%, so that capacities need not be recomputed at every tick."""
 _KEPT_CAPACITIES: Final = 4096
@@ -125,7 +129,7 @@ class _Traffic:
         self.prompt_tokens = 0.0
         self.output_tokens = output_tokens
         self.prefix_hit = 0.0
-        self.prompt_cv = 0.0
+        self.prompt_cv = _PROMPT_CV
         self.answered = False
         self.rates: Final[deque[float]] = deque(maxlen=forecaster.memory)
         self._observed = 0  # bins of its own, without those of the given history
@@ -195,11 +199,12 @@ class _Traffic:
         self.rates.append(rate)
         if flow.arrived > 0 and flow.lengths.prompt_tokens > 0.0:
             first = self.prompt_tokens == 0.0
-            weight = 1.0 if first else _FORGET
+            weight = 1.0 if first else _weight(flow.arrived)
             self.prompt_tokens += weight * (flow.lengths.prompt_tokens - self.prompt_tokens)
-            self.prompt_cv += weight * (flow.lengths.prompt_cv - self.prompt_cv)
+            if flow.arrived >= _SAMPLE:
+                self.prompt_cv += weight * (flow.lengths.prompt_cv - self.prompt_cv)
         if flow.completed > 0 and flow.lengths.output_tokens > 0.0:
-            weight = _FORGET if self.answered else 1.0
+            weight = _weight(flow.completed) if self.answered else 1.0
             self.answered = True
             self.output_tokens += weight * (flow.lengths.output_tokens - self.output_tokens)
             self.prefix_hit += weight * (flow.lengths.prefix_hit - self.prefix_hit)
@@ -291,6 +296,10 @@ class _Traffic:
         self._bin.extend(_read(saved) for saved in state["bin"])
         self._lately.extend(_read(saved) for saved in state["lately"])
         self._lately_s = sum(flow.interval_s for flow in self._lately)
+
+
+def _weight(requests: int) -> float:
+    return _FORGET * min(1.0, requests / _SAMPLE)
 
 
 def _written(flow: Flow) -> list[float]:
