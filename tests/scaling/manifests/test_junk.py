@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.scaling.manifests.test_kthena import EARLIER
@@ -40,6 +40,10 @@ def paths(node: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, 
 PLACES = [(index, path) for index, sound in enumerate(SOUND) for path in paths(sound)]
 
 
+RATIO = next(place for place in PLACES if place[1][-1] == "maxRatio")
+
+
+@example(place=RATIO, junk=1_000_000_000, taken=False)
 @given(st.sampled_from(PLACES), st.sampled_from(JUNK), st.booleans())
 def test_junk_is_told(place: tuple[int, tuple[str | int, ...]], junk: Any, taken: bool) -> None:
     index, (*inside, last) = place

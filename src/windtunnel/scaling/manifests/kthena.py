@@ -34,6 +34,7 @@ from windtunnel.scaling.policies.kthena.settings import (
 from windtunnel.scaling.settings import PoolBounds
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration, Text, Whole
+from windtunnel.settings.limits import LARGEST_FACTOR
 from windtunnel.settings.manifests import AnyText, Count, FreeText, Manifest, Opaque, Quantity
 from windtunnel.settings.section import ApiSection, Context
 
@@ -400,6 +401,10 @@ class RatioForm(ApiSection):
         if not (math.isfinite(self.min_ratio) and math.isfinite(self.max_ratio)):
             yield where.fault((), "ratio values must be finite")
             return
+        for key, ratio in (("minRatio", self.min_ratio), ("maxRatio", self.max_ratio)):
+            if ratio > LARGEST_FACTOR:
+                yield where.fault(key, f"{ratio:g} is too large", f"up to {LARGEST_FACTOR:g}")
+                return
         if self.min_ratio < 0 or self.max_ratio <= 0:
             yield where.fault((), "minRatio must be >= 0 and maxRatio must be > 0")
         if self.min_ratio > self.max_ratio:
