@@ -1,1 +1,1 @@
-"""Autoscalers compared on recorded traces and on eight synthetic shapes of traffic."""
+"""Autoscalers compared on recorded traces and on synthetic shapes of traffic."""

@@ -7,7 +7,7 @@ import pytest
 from windtunnel.scaling.policies.predictive.capacity import capacity_of
 from windtunnel.scaling.policies.predictive.mix import RequestMix
 from windtunnel.scaling.snapshot import Objective, ReplicaSpec, Variant
-from windtunnel.twin.run import simulate
+from windtunnel.twin.run import run, simulate
 from windtunnel.twin.scenario.load import load, load_text
 from windtunnel.twin.servers.observation import EngineTimes
 from windtunnel.twin.servers.pools import limits_of, step_time_of
@@ -69,6 +69,13 @@ def test_servers_carry_what_the_policy_believes(share: float, kept: bool) -> Non
         load_text(TRAFFIC.format(minutes=4, rate=rate, curve="", scaling=fixed), "carried")
     )
     assert (result["slo"]["critical"]["attained"] >= 0.95) is kept
+
+
+def test_step_times_that_are_too_short_cost_little_attainment() -> None:
+    text = TRAFFIC.format(minutes=12, rate=12, curve="", scaling=PREDICTIVE)
+    slower = run(load_text(text, "slower"), step_scales={"main": 1.15}).result
+    assert slower["slo"]["critical"]["attained"] >= 0.98
+    assert slower["pools"]["main"]["replicas"]["most"] >= 3
 
 
 def test_a_ramp_is_met_for_less_than_with_queues() -> None:

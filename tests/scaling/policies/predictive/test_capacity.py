@@ -91,8 +91,30 @@ def test_what_binds_is_named(
 def test_if_no_replica_can_keep_a_promise_queues_are_kept_from_growing() -> None:
     mix = RequestMix(300, 200)
     capacity = capacity_of(variant(), mix, Objective(tpot_s=0.001))
-    assert capacity.rate == capacity_of(variant(), mix, Objective()).rate
-    assert capacity.bound == "tpot"
+    unbound = capacity_of(variant(), mix, Objective())
+    assert capacity == (unbound.rate, capacity.running, "tpot", False)
+    assert capacity.running > 0.9 * unbound.running
+
+
+def test_a_decode_replica_takes_a_new_sequence_at_the_next_step() -> None:
+    # 2 slots of answers of 200 tokens at 6.08 ms per step of two: 2 / (200 * 6.08 ms).
+    pair = capacity_of(variant("decode", seqs=2), RequestMix(300, 200), Objective())
+    assert pair.rate == pytest.approx(0.95 * 2.0 / (200 * 6.08e-3), rel=0.1)
+    # One answer of 30 tokens takes 0.18 s: much is carried before it takes 0.8 s.
+    goal = Objective(e2e_s=0.8)
+    assert capacity_of(variant("decode", seqs=64), RequestMix(300, 30), goal).reached
+
+
+def test_more_prefix_hits_leave_less_to_compute() -> None:
+    drawn = [DrawnRequests(RequestMix(1000, 10, hit), "both") for hit in (0.5, 0.95, 1.0)]
+    for each in drawn:
+        each.draw()
+    shares = [sum(each.new) / sum(each.prompts) for each in drawn]
+    assert shares == [
+        pytest.approx(0.5, abs=0.05),
+        pytest.approx(0.05, abs=0.01),
+        pytest.approx(0.001, rel=0.01),
+    ]
 
 
 @pytest.mark.parametrize("role", ["both", "prefill", "decode"])

@@ -43,6 +43,8 @@ _PROMPT_CV: Final = 0.8
 """Variation of prompts assumed until it is measured."""
 _COARSE: Final = 1.1
 """Lengths are rounded to steps of 10%, so that capacities need not be recomputed at every tick."""
+_NEARLY_ALL: Final = 0.85
+"""Prefix hits from here on are rounded to 1%: they decide on what is left to compute."""
 _KEPT_CAPACITIES: Final = 4096
 _BIN_S: Final = 15.0
 """Minimum length of the bins that are forecast: counts of fewer arrivals are mostly noise."""
@@ -453,7 +455,7 @@ class Predictive(Analyzer):
             f"Method {forecast.method!r} expects {forecast.rate:.3g}/s in "
             f"{seen.forecaster.ahead * self._bin_s:.0f} s, and {planned:.3g}/s are planned for, "
             f"a miss being worth {miss_price:.3g} requests{_surging(seen.surges, surge)}; "
-            f"a replica carries {max(per_replica):.3g}/s ({carried[0].bound} binds, "
+            f"a replica carries {max(per_replica):.3g}/s ({_binding(carried[0])}, "
             f"{trust:.2f} by experience), "
             f"{supply:.3g}/s are ready and {coming:.3g}/s on their way."
         )
@@ -481,7 +483,7 @@ class Predictive(Analyzer):
         lengths = (
             _coarse(seen.prompt_tokens),
             _coarse(seen.output_tokens),
-            round(seen.prefix_hit, 1),
+            round(seen.prefix_hit, 1 if seen.prefix_hit < _NEARLY_ALL else 2),
             round(seen.prompt_cv, 1),
         )
         crowd = min(MOST_REPLICAS, 2 ** round(math.log2(max(1, replicas))))
@@ -519,6 +521,10 @@ def _whole(forecast: Forecast, per_replica: list[float], *, by_share: bool) -> f
         forecast = replace(forecast, miss_price=price)
     best = fewer if forecast.mean_loss(fewer) <= forecast.mean_loss(more) else more
     return best * (1.0 - 1e-9)
+
+
+def _binding(carried: Carried) -> str:
+    return f"{carried.bound} binds" if carried.reached else f"{carried.bound} is out of reach"
 
 
 def _surging(surges: Surges, beyond: float) -> str:

@@ -30,6 +30,10 @@ _MOST_WARM: Final = 4000
 _MOST_STEPS: Final = 20_000
 """Steps after which no more requests arrive than the fewest that tell anything."""
 _FEWEST_ARRIVALS: Final = 100
+_FEWEST_SUBMITTED: Final = 500
+"""Requests that are submitted at once to measure throughput: all that are drawn together."""
+_MOST_SUBMITTED: Final = 4096
+"""Bound on them, where a replica has many slots."""
 _RANGE: Final = 50.0
 """Ratio of the highest rate that is tried to the lowest."""
 _CLOSE: Final = 1.025
@@ -51,6 +55,8 @@ class Carried(NamedTuple):
     """Mean sequences that run at that rate."""
     bound: str
     """What more load would break: a target; or what it would exhaust: `kv`, `sequences`, `busy`."""
+    reached: bool = True
+    """False: `bound` is a target that is missed at any rate, and `rate` only keeps queues short."""
 
 
 class _Replica:
@@ -98,7 +104,7 @@ class _Replica:
         step_s = self._step_s(tokens, self._context if running else 0.0)
         self.steps += 1
         count = 1
-        if not tokens and running and until_s - self.now_s > 2.0 * step_s:
+        if not tokens and not begun and running and until_s - self.now_s > 2.0 * step_s:
             count = max(1, self._lasts[0][0] - self._number)
             if self.now_s + count * step_s > until_s:
                 count = int((until_s - self.now_s) / step_s) + 1
@@ -188,7 +194,7 @@ class _Pool:
 
     def throughput(self) -> Carried:
         """What a replica does that always has requests waiting."""
-        count = max(_FEWEST_ARRIVALS, 4 * (self._spec.max_num_seqs or 256))
+        count = min(max(4 * (self._spec.max_num_seqs or 256), _FEWEST_SUBMITTED), _MOST_SUBMITTED)
         while len(self._requests.gaps) < count:
             self._requests.draw()
         alone = self._replica()
@@ -201,8 +207,9 @@ class _Pool:
         ends = [ended_s for _, _, ended_s in alone.ended]
         half = len(ends) // 2
         lasted_s = ends[-1] - ends[half] if ends else 0.0
-        rate = (len(ends) - half - 1) / lasted_s if lasted_s > 0.0 else count / alone.now_s
-        return Carried(rate, alone.running, bound)
+        if lasted_s > 0.0:
+            return Carried((len(ends) - half - 1) / lasted_s, alone.running, bound)
+        return Carried(max(len(ends), 0.5) / alone.now_s, alone.running, bound)
 
     def misses(self, rate: float, in_flight: float) -> _Misses:
         """Simulates arrivals at this rate per replica; ends early if clearly too many miss."""
@@ -285,5 +292,5 @@ def capacity_of(
             low, sustained = rate, running
         rate = math.sqrt(low * high)
     if sustained is None:
-        return Carried(_BUSY_SHARE * full.rate, running, bound)
+        return Carried(_BUSY_SHARE * full.rate, full.running, bound, reached=False)
     return Carried(low, sustained, bound)

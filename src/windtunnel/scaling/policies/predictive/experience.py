@@ -11,7 +11,7 @@ from typing import Any, Final
 _FACTORS: Final = [math.exp(math.log(0.3) + step * math.log(10.0) / 80) for step in range(81)]
 """From 0.3 to 3, in equal ratios."""
 _SPREAD: Final = 0.05
-"""Spread of the computed capacities: of 97 cases, 69% were within this of what the twin carried."""
+"""Spread of computed capacities: 68% of 112 cases were within this of what the twin carried."""
 _STEEP: Final = 16.0
 """How fast misses grow beyond the capacity: from 5 % there to half at 1.25 times that load."""
 _QUEUED: Final = 64.0

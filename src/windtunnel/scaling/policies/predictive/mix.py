@@ -14,7 +14,7 @@ _LONGEST: Final = 1e6
 """Bound on drawn lengths in tokens."""
 _SEED: Final = 20
 _NEW_IN_A_HIT: Final = 0.1
-"""Share of new tokens in a prompt that continues an earlier one."""
+"""Share of new tokens in a prompt that continues an earlier one, at most."""
 
 
 class RequestMix(NamedTuple):
@@ -44,7 +44,7 @@ class DrawnRequests:
     def draw(self) -> None:
         """Adds requests whose gaps and lengths are spread evenly over their distributions.
 
-        So that means are exact, and few requests suffice.
+        So that means are nearly exact, and few requests suffice.
         """
         mix, role = self._mix, self._role
         self.gaps.extend([-math.log1p(-share) for share in self._shares()])
@@ -58,9 +58,11 @@ class DrawnRequests:
         """The tokens that are not in the prefix cache: few of an earlier prompt's continuation."""
         if self._role == "decode":
             return [0.0] * len(prompts)
-        continued = min(self._mix.prefix_hit / (1.0 - _NEW_IN_A_HIT), 1.0)
+        hit = min(max(self._mix.prefix_hit, 0.0), 1.0)
+        new = min(_NEW_IN_A_HIT, 1.0 - hit)
+        continued = hit / (1.0 - new)
         return [
-            max(1.0, prompt * _NEW_IN_A_HIT if share < continued else prompt)
+            max(1.0, prompt * new if share < continued else prompt)
             for prompt, share in zip(prompts, self._shares(), strict=True)
         ]
 
