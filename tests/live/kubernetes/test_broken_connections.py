@@ -74,6 +74,7 @@ def test_a_watch_that_is_left_leaves_no_connection_open(tmp_path: Path) -> None:
         assert used.fileno() == -1
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(30.0)
         server = threading.Thread(target=serve, args=(listening,))
         server.start()
         asyncio.run(main(listening.getsockname()[1]))
