@@ -194,10 +194,8 @@ def test_roles_are_sized_apart_for_the_same_traffic() -> None:
     pair = [variant(1, role="prefill"), variant(1, role="decode")]
     prefill, decode = after(predictive(), [60.0] * 20, pair)
     assert prefill.evidence["rate_forecast"] == decode.evidence["rate_forecast"]
-    assert prefill.evidence["rate_planned"] == pytest.approx(
-        decode.evidence["rate_planned"], rel=1.0
-    )
-    assert min(prefill.demand, decode.demand) >= 60.0
+    for role in (prefill, decode):
+        assert 60.0 <= role.demand < 60.0 + role.per_replica[0]  # whole replicas
     assert prefill.per_replica[0] > decode.per_replica[0]
 
 

@@ -18,18 +18,19 @@ from windtunnel.scaling.snapshot import Objective, ReplicaSpec, StepTimes, Varia
 MOST_REPLICAS: Final = 8
 """More replicas even out fluctuations little further."""
 _COUNTED: Final = 1000
-"""Requests whose lateness is counted, at least,"""
+"""Fewest requests whose lateness is counted."""
 _COUNTED_EACH: Final = 300
-"""and by replica: queues at high load take long to build up."""
+"""Fewest of them per replica: queues at high load take long to build up."""
 _WARM: Final = 3.0
-"""Arrivals before those that count, as a multiple of the requests in flight,"""
+"""Arrivals before those that count, as a multiple of the requests in flight."""
 _WARM_EACH: Final = 100
-"""at least by replica,"""
+"""Fewest arrivals before those that count, per replica."""
 _MOST_WARM: Final = 4000
-"""and at most."""
+"""Most arrivals before those that count."""
 _MOST_STEPS: Final = 20_000
-"""Steps after which no more requests arrive than the fewest that tell anything."""
+"""Steps after which a simulation ends early."""
 _FEWEST_ARRIVALS: Final = 100
+"""Arrivals that are counted even then."""
 _FEWEST_SUBMITTED: Final = 500
 """Requests that are submitted at once to measure throughput: all that are drawn together."""
 _MOST_SUBMITTED: Final = 4096
